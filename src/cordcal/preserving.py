@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,7 +28,12 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.labels import check_labels, check_weights, names_to_indices
+from cordcal._validation.labels import (
+    check_decisions,
+    check_labels,
+    check_weights,
+    names_to_indices,
+)
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     Name,
@@ -49,7 +54,10 @@ from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
+from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
+from cordcal.repair.fitted import refuse_ranking
+from cordcal.repair.prediction_rule import PredictionRule
 
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
@@ -64,7 +72,8 @@ class Outputs:
     direct : array of shape (n, K)
         The calibrator's own probabilities, in its own dtype.
     repaired : array of shape (n, K)
-        The repaired probabilities, whose argmax is the prediction in every row.
+        The repaired probabilities, whose argmax is the prediction in every row; under a rule,
+        the largest weight times probability is.
     decision : array of int of shape (n,)
         The classifier's predictions, as column indices.
     """
@@ -86,7 +95,12 @@ class PreservingCalibrator(Estimator):
     you ask for ``repair="lift"``.
 
     The prediction is the argmax of the scores as passed, in their own dtype (the smallest
-    index on ties).  It is never recomputed from a softmax.
+    index on ties), or what you pass as ``decision``.  It is never recomputed from a softmax.
+
+    A model trained with class weights or used with a threshold predicts, by intent, not the
+    likeliest class.  With ``rule="learnt"`` its predictions are kept as the largest *weight times
+    probability*: use `predict` or ``rule_.predict(probabilities)``, since the argmax of the
+    probabilities can be another class.
 
     Parameters
     ----------
@@ -105,6 +119,11 @@ class PreservingCalibrator(Estimator):
     prefit : bool
         The calibrator is already fitted: `fit` only fits the repair.  CORD then needs no
         labels; Lift does, and rows that the calibrator was not fitted on.
+    rule : {"argmax", "learnt"}, PredictionRule or array_like of shape (K,)
+        How probabilities predict.  By default the prediction is the largest of them.
+        ``"learnt"`` finds one weight per class that explains the predictions from the direct
+        probabilities, without labels; weights may also be passed, such as the class weights of
+        training.  ``preserve`` must then be 1.
     class_names : sequence, optional
         One name per column; `predict` then returns names.  By default the columns of the data
         frame passed to `fit`, if there is one: labels may be among them, and `predict` returns
@@ -119,6 +138,10 @@ class PreservingCalibrator(Estimator):
         The fitted repair.
     construction_ : Construction, RankingConstruction or LiftConstruction
         A record of the fit of the repair.
+    rule_ : PredictionRule or None
+        The rule that predicts from the repaired probabilities; None for the argmax.
+    learnt_rule_ : LearntRule or None
+        With ``rule="learnt"``, how many predictions the weights explain.
     n_classes_ : int
         Number of classes.
     classes_ : ndarray of shape (K,)
@@ -144,6 +167,9 @@ class PreservingCalibrator(Estimator):
     repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
+    learnt_rule_: LearntRule | None = None
+    # Whether fit had predictions that need not be the argmax of the scores.
+    _decision_given = False
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -155,6 +181,7 @@ class PreservingCalibrator(Estimator):
         input: Kind | None = None,
         preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
+        rule: Literal["argmax", "learnt"] | PredictionRule | ArrayLike = "argmax",
         class_names: Sequence[Name] | None = None,
     ) -> None:
         self.calibrator = calibrator
@@ -162,6 +189,7 @@ class PreservingCalibrator(Estimator):
         self.input = input
         self.preserve = preserve
         self.prefit = prefit
+        self.rule = rule
         self.class_names = class_names
 
     def fit(
@@ -169,6 +197,7 @@ class PreservingCalibrator(Estimator):
         scores: ArrayLike,
         labels: ArrayLike | None = None,
         *,
+        decision: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -186,6 +215,9 @@ class PreservingCalibrator(Estimator):
         labels : array_like of int of shape (n,)
             The true classes, as column indices or class names. Not needed with
             ``prefit=True`` and CORD.
+        decision : array_like of shape (n,), optional
+            The classifier's predictions, as column indices or class names, where they are not
+            the argmax of the scores; `predict_proba` then needs those of its rows.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
@@ -210,13 +242,17 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, sample_weight, features = align_rows(
-            scores=scores, labels=labels, sample_weight=sample_weight, features=features
+        scores, labels, decision, sample_weight, features = align_rows(
+            scores=scores,
+            labels=labels,
+            decision=decision,
+            sample_weight=sample_weight,
+            features=features,
         )
         names = label_names(scores, self.class_names)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, features = layouts.rows_to_fit(
-                axis, ignore_index, scores, labels, sample_weight, features
+            scores, labels, sample_weight, features, decision = layouts.rows_to_fit(
+                axis, ignore_index, scores, labels, sample_weight, features, decision
             )
         kind = self._kind()
         array = as_scores(scores)
@@ -229,6 +265,8 @@ class PreservingCalibrator(Estimator):
             labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
         weight = None if sample_weight is None else check_weights(sample_weight, len(array))
         original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
+        if decision is not None:
+            original = _with_decision(original, decision, names)
         caveats = find_caveats(original, _indices_or_none(labels, array.shape), weight, columns)
         warn_about(caveats)
         with suppress_repeats(caveats):
@@ -239,6 +277,7 @@ class PreservingCalibrator(Estimator):
                 features,
                 columns=columns,
                 label_names=names if by_name else None,
+                decision_given=decision is not None,
             )
 
     def _fit_checked(
@@ -250,6 +289,7 @@ class PreservingCalibrator(Estimator):
         *,
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
+        decision_given: bool = False,
     ) -> Self:
         """Fit on rows that are already validated."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
@@ -260,6 +300,9 @@ class PreservingCalibrator(Estimator):
             fit_calibrator(calibrator, original, labels, weight, features)
         direct = predict_calibrated(calibrator, original, features)
         rows = (original.probabilities, direct)
+        learnt: LearntRule | None = None
+        if isinstance(self.rule, str) and self.rule == "learnt":
+            repair.rule, learnt = learn_rule(direct, original.decision, weight)
         if isinstance(repair, CORD):
             repair._fit_rows(*rows, original.decision, weight)
         else:
@@ -274,7 +317,9 @@ class PreservingCalibrator(Estimator):
             repair_=repair,
             n_classes_=original.classes,
             columns_=columns,
+            learnt_rule_=learnt,
             _label_names=label_names,
+            _decision_given=decision_given,
         )
         return self
 
@@ -282,6 +327,7 @@ class PreservingCalibrator(Estimator):
         self,
         scores: ArrayLike,
         *,
+        decision: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -292,9 +338,13 @@ class PreservingCalibrator(Estimator):
         ----------
         scores : array_like of shape (n, K)
             Scores of the same kind as in `fit`.
+        decision : array_like of shape (n,), optional
+            The classifier's predictions, as column indices or class names; by default the argmax
+            of the scores.  Required if `fit` had them.
         dtype : dtype, optional
             float64, float32 or float16, by default that of the scores; the prediction is
-            strictly the largest entry of its row in this dtype.
+            strictly the largest entry of its row in this dtype, or strictly the first under the
+            rule.
         features : array_like of shape (n, D), optional
             As for `fit`.
         axis : int, optional
@@ -311,9 +361,17 @@ class PreservingCalibrator(Estimator):
             out_dtype = _output_dtype(dtype, scores)
             function = functools.partial(self.predict_proba, dtype=out_dtype)
             return self._predict_lazily(
-                lazy, function, scores, out_dtype, features=features, axis=axis
+                lazy,
+                function,
+                scores,
+                out_dtype,
+                features=features,
+                axis=axis,
+                decision=decision,
             )
-        return self.predict_both(scores, dtype=dtype, features=features, axis=axis).repaired
+        return self.predict_both(
+            scores, decision=decision, dtype=dtype, features=features, axis=axis
+        ).repaired
 
     def direct_proba(
         self, scores: ArrayLike, *, features: ArrayLike | None = None, axis: int | None = None
@@ -330,14 +388,20 @@ class PreservingCalibrator(Estimator):
             )
         aligned, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, aligned):
-            return self.predict_both(aligned, features=features, axis=axis).direct
-        original = self._checked(aligned)
+            # Any predictions will do: direct probabilities do not depend on them.
+            assert axis is not None
+            decision = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
+            return self._predict_dense(to_numpy(aligned), None, features, axis, decision).direct
+        self._check_fitted("repair_")
+        columns = self._reorder_columns(aligned)
+        original = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
         return array_like(predict_calibrated(self.calibrator_, original, features), scores)
 
     def predict_both(
         self,
         scores: ArrayLike,
         *,
+        decision: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -346,7 +410,7 @@ class PreservingCalibrator(Estimator):
 
         Parameters
         ----------
-        scores, dtype, features, axis
+        scores, decision, dtype, features, axis
             As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
@@ -354,11 +418,11 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``decision``.
         """
-        scores, features = align_rows(scores=scores, features=features)
+        scores, decision, features = align_rows(scores=scores, decision=decision, features=features)
         if layouts.is_dense(axis, scores):
-            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis)
+            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, decision)
         else:
-            original = self._checked(scores)
+            original = self._checked(scores, decision)
             out_dtype = _output_dtype(dtype, original.raw)
             outputs = self._predict_checked(original, features, out_dtype)
         return Outputs(
@@ -367,25 +431,53 @@ class PreservingCalibrator(Estimator):
             array_like(outputs.decision, scores),
         )
 
-    def predict(self, scores: ArrayLike, *, axis: int | None = None) -> Array:
-        """Return the original predictions: class names if they are known, else indices."""
+    def predict(
+        self, scores: ArrayLike, *, decision: ArrayLike | None = None, axis: int | None = None
+    ) -> Array:
+        """Return the original predictions: class names if they are known, else indices.
+
+        They are also what the repaired probabilities predict, by their argmax or the rule, so
+        that nothing is computed from them.
+        """
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
             self._check_fitted("repair_")
             return self._predict_lazily(
-                lazy, self.predict, scores, self.classes_.dtype, "i", axis=axis
+                lazy,
+                self.predict,
+                scores,
+                self.classes_.dtype,
+                "i",
+                axis=axis,
+                decision=decision,
             )
+        scores, decision = align_rows(scores=scores, decision=decision)
         if layouts.is_dense(axis, scores):
             assert axis is not None
-            views = layouts.row_views(axis, [scores])
-            predicted = np.concatenate([to_numpy(self.predict(view)) for _, (view,), _ in views])
+            views = layouts.row_views(axis, [scores], [decision])
+            predicted = np.concatenate(
+                [to_numpy(self.predict(view, decision=own)) for _, (view,), (own,) in views]
+            )
             return predicted.reshape(np.delete(np.shape(scores), axis))
         array = self._as_fitted(scores)
         check_scores(array, self._kind())
-        decision: Decisions = array.argmax(axis=1)
+        indices = self._decision_of(array, decision)
         if self._output_names() is None:
-            return array_like(decision, scores)
-        return self.classes_[decision]
+            return array_like(indices, scores)
+        return self.classes_[indices]
+
+    def _decision_of(self, scores: Floats, decision: ArrayLike | None) -> Decisions:
+        """Return the predictions as column indices: those passed, else the argmax."""
+        if decision is None:
+            if self._decision_given:
+                raise InputError(
+                    "decision",
+                    "is missing: fit had decision=, so the predictions are not the argmax",
+                    "pass decision=",
+                )
+            return np.asarray(scores.argmax(axis=1))
+        names = self.columns_ if self._output_names() is None else self.classes_.tolist()
+        return _decision_indices(decision, scores.shape, names)
 
     def _predict_checked(
         self,
@@ -406,6 +498,7 @@ class PreservingCalibrator(Estimator):
         dtype: npt.DTypeLike | None,
         features: ArrayLike | None,
         axis: int | None,
+        decision: ArrayLike | None,
     ) -> Outputs:
         """Predict one view of rows at a time, into arrays with the layout of the scores."""
         assert axis is not None
@@ -415,11 +508,12 @@ class PreservingCalibrator(Estimator):
             features = np.asarray(features)
             features = features.reshape(-1, features.shape[-1])
         decisions: list[Decisions] = []
-        for first, views, _ in layouts.row_views(axis, (scores, direct, repaired)):
+        views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [decision])
+        for first, views, (own,) in views_of_rows:
             rows, direct_rows, repaired_rows = views
             part = None if features is None else features[first : first + len(rows)]
             with renumber_rows(first):
-                outputs = self.predict_both(rows, dtype=dtype, features=part)
+                outputs = self.predict_both(rows, decision=own, dtype=dtype, features=part)
             direct_rows[:], repaired_rows[:] = outputs.direct, outputs.repaired
             decisions.append(outputs.decision)
         shape = np.delete(scores.shape, axis)
@@ -437,7 +531,9 @@ class PreservingCalibrator(Estimator):
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
-                "features and axis", "are not supported for dask collections", "leave them out"
+                "features, axis and decision",
+                "are not supported for dask collections",
+                "leave them out",
             )
         self._check_fitted("repair_")
         return lazy.apply(function, self._reorder_columns(scores), dtype, shape=shape)
@@ -447,6 +543,12 @@ class PreservingCalibrator(Estimator):
         """A record of the fit of the repair."""
         self._check_fitted("repair_")
         return self.repair_.construction_
+
+    @property
+    def rule_(self) -> PredictionRule | None:
+        """The rule that predicts from the repaired probabilities; None for the argmax."""
+        self._check_fitted("repair_")
+        return self.repair_.rule_
 
     @property
     def classes_(self) -> NumPyArray:
@@ -472,7 +574,7 @@ class PreservingCalibrator(Estimator):
 
     def _new_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
-        return new_repair(self.repair, self.preserve, default=default)
+        return new_repair(self.repair, self.preserve, default=default, rule=self.rule)
 
     def _new_calibrator(self, kind: Kind) -> Any:
         """Return an unfitted calibrator, or with ``prefit`` the fitted one."""
@@ -502,11 +604,14 @@ class PreservingCalibrator(Estimator):
         check_same_columns(column_names(scores), "scores", names, "class_names")
         return names
 
-    def _checked(self, scores: ArrayLike) -> CheckedScores:
-        """Return validated scores, with the columns of fit."""
+    def _checked(self, scores: ArrayLike, decision: ArrayLike | None = None) -> CheckedScores:
+        """Return validated scores, with the columns of fit and the predictions passed."""
         self._check_fitted("repair_")
         columns = self._reorder_columns(scores)
-        return CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
+        checked = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
+        if decision is None and not self._decision_given:
+            return checked
+        return replace(checked, decision=self._decision_of(checked.raw, decision))
 
     def _as_fitted(self, scores: ArrayLike) -> Floats:
         """Return scores as an array, with the columns of fit."""
@@ -547,6 +652,7 @@ class PreservingCalibrator(Estimator):
             "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
             "input": self._kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
+            **({"decision_given": True} if self._decision_given else {}),
         }
 
     @classmethod
@@ -565,7 +671,9 @@ class PreservingCalibrator(Estimator):
             repair = Lift._from_state(arrays, meta["lift"])
         else:
             repair = CORD._from_state(arrays, meta["cord"])
-        return cls._from_fitted(calibrator, repair, meta["input"], meta["class_names"])
+        model = cls._from_fitted(calibrator, repair, meta["input"], meta["class_names"])
+        model._decision_given = bool(meta.get("decision_given", False))
+        return model
 
     @classmethod
     def _from_fitted(
@@ -578,6 +686,7 @@ class PreservingCalibrator(Estimator):
             input=kind,
             preserve=repair.preserve if isinstance(repair, CORD) else 1,
             prefit=True,
+            rule=repair.rule,
             class_names=names,
         )
         model.calibrator_, model.repair_ = calibrator, repair
@@ -591,11 +700,18 @@ def new_repair(
     preserve: int | Literal["ranking"],
     *,
     default: Literal["cord", "lift"],
+    rule: object = "argmax",
 ) -> CORD | Lift:
-    """Return an unfitted repair; ``default`` replaces None."""
+    """Return an unfitted repair; ``default`` replaces None.
+
+    The rule "learnt" is set later, when there are direct probabilities to learn it from.
+    """
+    refuse_ranking(preserve, rule)
+    learnt = isinstance(rule, str) and rule == "learnt"
+    options: dict[str, Any] = {} if learnt else {"rule": rule}
     choice = default if repair is None else repair
     if choice == "cord":
-        return CORD(preserve)
+        return CORD(preserve, **options)
     if choice != "lift" and not isinstance(choice, Lift):
         raise InputError("repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(mode='cap')")
     if preserve != 1:
@@ -605,7 +721,32 @@ def new_repair(
             "leave preserve out, or write {option}",
             option=("repair", "cord"),
         )
-    return Lift() if choice == "lift" else Lift(**choice.get_params())
+    if choice == "lift":
+        return Lift(**options)
+    own = choice.get_params()
+    if isinstance(own["rule"], str):
+        own.update(options)
+    elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
+        raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
+    return Lift(**own)
+
+
+def _with_decision(
+    original: CheckedScores, decision: ArrayLike, names: Sequence[Name] | None
+) -> CheckedScores:
+    """Return the scores with these predictions instead of their argmax."""
+    return replace(original, decision=_decision_indices(decision, original.raw.shape, names))
+
+
+def _decision_indices(
+    decision: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
+) -> Decisions:
+    """Return predictions, which may be class names, as column indices."""
+    try:
+        indices = names_to_indices(decision, shape, names)
+    except InputError as error:
+        raise error.with_argument("decision") from None
+    return check_decisions(indices, shape[0], shape[1])
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

@@ -204,8 +204,9 @@ def rows_to_fit(
     labels: ArrayLike,
     sample_weight: ArrayLike | None,
     features: ArrayLike | None,
-) -> tuple[Any, Any, Any, Any]:
-    """Return scores, labels, weights and features as rows, without ignored ones.
+    decision: ArrayLike | None = None,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return scores, labels, weights, features and predictions as rows, without ignored ones.
 
     This copies: a fit needs all rows in one matrix.
     """
@@ -215,15 +216,19 @@ def rows_to_fit(
             "labels", f"are all {ignore_index}, the ignore_index", "there are no rows left"
         )
     rows, matrices, block_labels, weights = zip(*blocks, strict=True)
+    selected = np.concatenate([np.array(numbers) for numbers in rows])
     if features is not None:
         features = to_numpy(features, "features")
-        selected = np.concatenate([np.array(numbers) for numbers in rows])
         features = features.reshape(-1, features.shape[-1])[selected]
+    if decision is not None:
+        _, (decision,) = flatten_rows(axis, [scores], [decision])
+        decision = to_numpy(decision, "decision")[selected]
     return (
         np.concatenate([to_numpy(matrix) for (matrix,) in matrices]),
         None if labels is None else np.concatenate(block_labels),
         None if sample_weight is None else np.concatenate(weights),
         features,
+        decision,
     )
 
 

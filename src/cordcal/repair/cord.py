@@ -29,7 +29,7 @@ from cordcal._validation.scores import check_same_shape
 from cordcal.repair import dispatch, numpy_engine, ranking, rule
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
 from cordcal.repair.dispatch import engine_for, row_work
-from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair
+from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, refuse_ranking
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, Explanation, RankingConstruction
@@ -283,13 +283,7 @@ class CORD(FittedRepair):
 
     def _levels(self, classes: int) -> int:
         """Return how many ranks to preserve; the last one follows from the others."""
-        if self.preserve != 1 and not (isinstance(self.rule, str) and self.rule == "argmax"):
-            raise InputError(
-                "preserve",
-                f"is {self.preserve!r}, and a rule keeps one prediction, not a ranking",
-                "leave preserve out, or write {option}",
-                option=("rule", "argmax"),
-            )
+        refuse_ranking(self.preserve, self.rule)
         if self.preserve == "ranking":
             return classes - 1
         if not arrays.is_count(self.preserve):

@@ -109,6 +109,17 @@ def check_against_fit(
     return check_decisions(decision, rows, classes)
 
 
+def refuse_ranking(preserve: object, rule: object) -> None:
+    """Refuse a rule together with more than the first rank."""
+    if preserve != 1 and not (isinstance(rule, str) and rule == "argmax"):
+        raise InputError(
+            "preserve",
+            f"is {preserve!r}, but a rule keeps one prediction, not a ranking",
+            "leave preserve out, or write {option}",
+            option=("rule", "argmax"),
+        )
+
+
 def check_rule_dtype(class_weights: Vector | None, dtype: DType) -> None:
     """Refuse float16 for weights with which its products or probabilities underflow.
 

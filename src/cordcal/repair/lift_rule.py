@@ -110,6 +110,7 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None 
     else:
         # A cap above the total is never reached; sums of such caps would only lose digits.
         cap = xp.where(cap > total[:, None], zeros + total[:, None], cap)
+        cap = xp.where(cap < tiny, zeros + tiny, cap)
         order = xp.argsort(others / cap, axis=1)
         caps = xp.take_along_axis(cap, order, axis=1)
         above = xp.flip(xp.cumulative_sum(xp.flip(caps, axis=1), axis=1), axis=1) - caps
