@@ -268,7 +268,7 @@ class LazyHandler(Protocol):
     def update_stream(
         self,
         stream: Any,
-        reports: ArrayLike,
+        outputs: Sequence[ArrayLike],
         labels: ArrayLike,
         sample_weight: ArrayLike | None,
         ignore_index: Any,

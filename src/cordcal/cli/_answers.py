@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal.cli._console import describe_changes, echo_info, echo_skipped, show_json
 from cordcal.cli._options import InputOptions
 
@@ -371,7 +372,7 @@ def _widen(answers: Answers, classes: int) -> npt.NDArray[np.float64]:
     return scores
 
 
-def _extra_fields(extra: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+def _extra_fields(extra: Mapping[str, NumPyArray]) -> dict[str, Any]:
     """Return the additional fields of the lines: row number, and the repair's explanation."""
     explanation = {name: values.tolist() for name, values in extra.items() if name != "row"}
     fields: dict[str, Any] = {name: extra[name] for name in ("row",) if name in extra}

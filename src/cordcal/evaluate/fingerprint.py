@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Vector
+from cordcal._numeric.types import NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
 
 _MASK = (1 << 64) - 1
@@ -42,7 +42,7 @@ class Fingerprint:
     digest: int
 
     @classmethod
-    def of(cls, original: Any, *others: npt.NDArray[Any]) -> Fingerprint:
+    def of(cls, original: Any, *others: NumPyArray) -> Fingerprint:
         """Hash the classifier's scores, and further vectors or matrices with the same rows."""
         values = arrays.to_numpy(as_matrix(original, "original"))
         rows, _ = values.shape
@@ -75,7 +75,7 @@ class Fingerprint:
         return f"{self.rows}:{self.digest:032x}"
 
 
-def codes_of(names: npt.NDArray[Any]) -> Vector:
+def codes_of(names: NumPyArray) -> Vector:
     """Return a number for each name, the same for equal names in any data set.
 
     Examples
@@ -95,7 +95,7 @@ def codes_of(names: npt.NDArray[Any]) -> Vector:
     return np.asarray(codes[index])
 
 
-def id_digests(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     """Return a 64-bit digest of each id, the same for equal ids in any data set.
 
     Examples

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
-from cordcal._numeric.types import Classes
+from cordcal._numeric.types import Classes, NumPyArray
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.metrics.rows import LabelledRows
@@ -22,7 +22,7 @@ Groups = npt.NDArray[np.str_]
 _MAX_GROUPS = 200
 
 
-def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
+def as_groups(groups: Any, rows: int) -> NumPyArray:
     """Return one group per row, checked.
 
     Examples
@@ -56,7 +56,7 @@ def few_groups(groups: Any, rows: int) -> Groups:
     return names
 
 
-def parts_of(groups: npt.NDArray[Any]) -> Iterator[tuple[str, Classes]]:
+def parts_of(groups: NumPyArray) -> Iterator[tuple[str, Classes]]:
     """Yield each group's name and rows."""
     for name in np.unique(groups).tolist():
         yield str(name), np.flatnonzero(groups == name)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cordcal._numeric.types import Classes, Vector
+from cordcal._numeric.types import Classes, NumPyArray, Vector
 from cordcal.evaluate.audit import ChangedRows
 from cordcal.evaluate.groups import Groups, by_group
 from cordcal.metrics.binned import ClassBins
@@ -102,7 +100,7 @@ HISTOGRAM_BINS = 20
 
 
 def pictures_of(
-    original: npt.NDArray[Any],
+    original: NumPyArray,
     outputs: Outputs,
     names: list[str],
     measured: Mapping[str, MeasuredProbabilities],

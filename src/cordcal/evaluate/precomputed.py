@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal._validation.layouts import align_rows
 
 
@@ -41,7 +41,7 @@ class PrecomputedProbabilities:
     direct_evaluation: Any
 
     def between(
-        self, fit_scores: npt.NDArray[Any], scores: npt.NDArray[Any]
+        self, fit_scores: NumPyArray, scores: NumPyArray
     ) -> tuple[FixedProbabilities, FixedProbabilities]:
         """Return a calibrator for each of the two sets of rows, after checking the shapes.
 
@@ -75,13 +75,13 @@ def match_rows(
 class FixedProbabilities:
     """A calibrator that returns the probabilities of one set of rows."""
 
-    def __init__(self, probabilities: npt.NDArray[Any]) -> None:
+    def __init__(self, probabilities: NumPyArray) -> None:
         self.probabilities = probabilities
 
     def fit(self, scores: Any, labels: Any) -> Self:
         """Do nothing: the probabilities exist."""
         return self
 
-    def predict_proba(self, scores: Any) -> npt.NDArray[Any]:
+    def predict_proba(self, scores: Any) -> NumPyArray:
         """Return the probabilities, whose rows are those of the scores."""
         return self.probabilities

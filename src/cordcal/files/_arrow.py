@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, BinaryIO
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, renumber_rows, row_error
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
 from cordcal.files.opening import InputFile, first_line, import_arrow, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
@@ -30,6 +31,9 @@ from cordcal.files.sources import (
     large_empty,
     split_rows,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # What Arrow decodes at a time, and reads from the file at a time.
 SLICE_BYTES = 2**20
@@ -57,7 +61,7 @@ def readable(name: str, format: str) -> Iterator[None]:
         raise unreadable_error(name, error, format.capitalize()) from error
 
 
-def group_fields(schema: Any, spec: ColumnSpec, where: str) -> Grouping:
+def group_fields(schema: pyarrow.Schema, spec: ColumnSpec, where: str) -> Grouping:
     """Group the columns of a schema into matrices and vectors."""
     arrow, _ = import_arrow()
     if len(set(schema.names)) < len(schema.names):
@@ -70,7 +74,7 @@ def group_fields(schema: Any, spec: ColumnSpec, where: str) -> Grouping:
     return grouped(sorts, spec, where)
 
 
-def _sort(types: Any, kind: Any, *, is_key: bool) -> Sort:
+def _sort(types: ModuleType, kind: pyarrow.DataType, *, is_key: bool) -> Sort:
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
         # Lists of integers are not scores, unless the caller names the column.
         inner = kind.value_type
@@ -84,7 +88,7 @@ def _sort(types: Any, kind: Any, *, is_key: bool) -> Sort:
     return "integer" if types.is_integer(kind) or types.is_decimal(kind) else "other"
 
 
-def class_names_in(schema: Any) -> tuple[str, ...] | None:
+def class_names_in(schema: pyarrow.Schema) -> tuple[str, ...] | None:
     """Return the class names in the metadata of a file."""
     metadata = (schema.metadata or {}).get(b"class_names")
     if metadata is None:
@@ -95,7 +99,7 @@ def class_names_in(schema: Any) -> tuple[str, ...] | None:
         return None  # somebody else's metadata
 
 
-def matrix_of(where: str, key: str, columns: tuple[str, ...], table: Any) -> npt.NDArray[Any]:
+def matrix_of(where: str, key: str, columns: tuple[str, ...], table: pyarrow.Table) -> NumPyArray:
     """Return some columns of a table, or one of lists, as a matrix."""
     if columns == (key,):
         column = _combine_chunks(table.column(key))
@@ -104,7 +108,7 @@ def matrix_of(where: str, key: str, columns: tuple[str, ...], table: Any) -> npt
     return np.column_stack([vector_of(table, name) for name in columns])
 
 
-def vector_of(table: Any, name: str) -> npt.NDArray[Any]:
+def vector_of(table: pyarrow.Table, name: str) -> NumPyArray:
     """Return a column as an array."""
     column = _combine_chunks(table.column(name))
     if hasattr(column.type, "index_type"):  # a category
@@ -115,11 +119,11 @@ def vector_of(table: Any, name: str) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _combine_chunks(column: Any) -> Any:
+def _combine_chunks(column: pyarrow.Array | pyarrow.ChunkedArray) -> pyarrow.Array:
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
-def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
+def _list_column(name: str, key: str, column: pyarrow.Array) -> NumPyArray:
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
         raise_first(
@@ -145,7 +149,7 @@ def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
     return np.asarray(column.flatten()).reshape(len(column), width)
 
 
-def _row_bytes(sample: Contents, batch: Any) -> int:
+def _row_bytes(sample: Contents, batch: pyarrow.RecordBatch) -> int:
     """Return the memory of a row: its scores, or all of an Arrow batch if that is more."""
     score_bytes = max(
         (matrix.itemsize * matrix.shape[1] for matrix in sample.matrices.values()), default=1
@@ -154,15 +158,15 @@ def _row_bytes(sample: Contents, batch: Any) -> int:
 
 
 def table_contents(
-    name: str, format: Format, table: Any, grouping: Grouping, matrix: str | None = None
+    name: str, format: Format, table: pyarrow.Table, grouping: Grouping, matrix: str | None = None
 ) -> Contents:
     """Return the contents of an Arrow table; with a matrix, the columns besides it too."""
 
-    def read_matrix(key: str) -> npt.NDArray[Any]:
+    def read_matrix(key: str) -> NumPyArray:
         with readable(name, format):
             return matrix_of(name, key, grouping.matrices[key], table)
 
-    def read_vector(key: str) -> npt.NDArray[Any]:
+    def read_vector(key: str) -> NumPyArray:
         with readable(name, format):
             return vector_of(table, key)
 
@@ -206,7 +210,9 @@ class ParquetSource(Source):
             ]
             self.schema = self.file.schema_arrow
             filled = [at for at, size in enumerate(sizes) if size][:1]
-            self.first: Any = next(self.file.iter_batches(SAMPLE_ROWS, filled), None)
+            self.first: pyarrow.RecordBatch | None = next(
+                self.file.iter_batches(SAMPLE_ROWS, filled), None
+            )
         except (self.arrow.ArrowException, OSError) as error:
             raise unreadable_error(path, error) from error
         if self.first is None:
@@ -276,7 +282,7 @@ class ParquetSource(Source):
         matrices = self.grouping.matrices
         return [column for key in keys for column in matrices.get(key, (key,))]
 
-    def _contents(self, batch: Any, matrix: str | None = None) -> Contents:
+    def _contents(self, batch: pyarrow.RecordBatch, matrix: str | None = None) -> Contents:
         # A record batch of some columns does not carry the file's metadata.
         table = batch.replace_schema_metadata(self.schema.metadata)
         return table_contents(self.path, "parquet", table, self.grouping, matrix)
@@ -293,8 +299,8 @@ def _concat_slices(
     _, size, first = begun
     if size == rows:
         return first
-    matrices: dict[str, npt.NDArray[Any]] = {}
-    vectors: dict[str, list[npt.NDArray[Any]]] = {}
+    matrices: dict[str, NumPyArray] = {}
+    vectors: dict[str, list[NumPyArray]] = {}
     columns: list[Passthrough | None] = []
     done = 0
     for start, length, part in chain([begun], slices):
@@ -319,7 +325,7 @@ def _concat_slices(
     )
 
 
-def _parquet_chunks(path: str, column: str) -> Iterator[Any]:
+def _parquet_chunks(path: str, column: str) -> Iterator[pyarrow.Array]:
     """Read one column of a Parquet file."""
     _, parquet = import_arrow()
     with parquet.ParquetFile(path, pre_buffer=False) as file:
@@ -328,7 +334,10 @@ def _parquet_chunks(path: str, column: str) -> Iterator[Any]:
 
 
 def _schema_columns(
-    path: str, schema: Any, scores: Sequence[str], chunks: Callable[[str], Iterator[Any]]
+    path: str,
+    schema: pyarrow.Schema,
+    scores: Sequence[str],
+    chunks: Callable[[str], Iterator[pyarrow.Array]],
 ) -> list[PartColumns]:
     """Return the columns of an Arrow file except those of the scores."""
     names = [name for name in schema.names if name not in scores]
@@ -393,28 +402,28 @@ class FeatherSource(Source):
                     yield from self._batch(reader.get_batch(at), spans[0][0], late, matrix)
 
     def _batch(
-        self, batch: Any, begin: int, spans: list[Span], matrix: str | None
+        self, batch: pyarrow.RecordBatch, begin: int, spans: list[Span], matrix: str | None
     ) -> Iterator[Contents]:
         batch.validate(full=True)  # Arrow trusts lengths and offsets, which may be damaged
         for start, stop in spans:
             part = batch.slice(start - begin, stop - start)
             yield table_contents(self.path, "feather", part, self.grouping, matrix)
 
-    def _reader(self, columns: list[str] | None) -> Any:
+    def _reader(self, columns: list[str] | None) -> pyarrow.ipc.RecordBatchFileReader:
         fields = None
         if columns is not None:
             fields = sorted(self.schema.get_field_index(name) for name in set(columns))
         return _open_feather(self._file, fields)
 
 
-def _open_feather(file: InputFile, fields: list[int] | None) -> Any:
+def _open_feather(file: InputFile, fields: list[int] | None) -> pyarrow.ipc.RecordBatchFileReader:
     arrow, _ = import_arrow()
     options = None if fields is None else arrow.ipc.IpcReadOptions(included_fields=fields)
     place = arrow.OSFile(file.name) if file.data is None else arrow.BufferReader(file.data)
     return arrow.ipc.open_file(place, options=options)
 
 
-def _feather_chunks(path: str, column: str) -> Iterator[Any]:
+def _feather_chunks(path: str, column: str) -> Iterator[pyarrow.Array]:
     """Read one column of a Feather file."""
     with _readable_feather(path):
         file = InputFile(path)
@@ -464,17 +473,17 @@ class _TableEncoder(Encoder, ABC):
         joiner.close()
 
     @abstractmethod
-    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+    def open_writer(self, file: BinaryIO, schema: pyarrow.Schema) -> Any:
         """Return pyarrow's writer of a file of such tables."""
 
-    def prepare(self, table: Any) -> Any:
+    def prepare(self, table: pyarrow.Table) -> pyarrow.Table:
         """Return a table as the format can hold it."""
         return table
 
-    def _table(self, arrow: Any, block: OutputBlock) -> Any:
+    def _table(self, arrow: ModuleType, block: OutputBlock) -> pyarrow.Table:
         passed = {} if block.passthrough is None else block.passthrough.columns
         columns = {name: column.to_arrow(name) for name, column in passed.items()}
-        own: dict[str, Any] = {"decision": arrow.array(block.decision)}
+        own: dict[str, pyarrow.Array] = {"decision": arrow.array(block.decision)}
         if self.names is not None:
             own["decision_name"] = arrow.array([self.names[index] for index in block.decision])
         for key, matrix in block.probabilities.items():
@@ -485,7 +494,7 @@ class _TableEncoder(Encoder, ABC):
         metadata = None if self.names is None else {"class_names": json.dumps(self.names)}
         return arrow.table(list(arrays), schema=arrow.schema(fields, metadata))
 
-    def _report(self, arrow: Any, key: str, matrix: npt.NDArray[Any]) -> dict[str, Any]:
+    def _report(self, arrow: ModuleType, key: str, matrix: NumPyArray) -> dict[str, pyarrow.Array]:
         """Return probabilities as one column of lists, or as one column per class."""
         if self.layout == "list":
             flat = arrow.array(np.ascontiguousarray(matrix).reshape(-1))
@@ -520,7 +529,7 @@ class _TableJoiner:
 class ParquetEncoder(_TableEncoder):
     """A row group per piece."""
 
-    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+    def open_writer(self, file: BinaryIO, schema: pyarrow.Schema) -> Any:
         """Return a writer without dictionaries and statistics for probabilities."""
         arrow, parquet = import_arrow()
         types = {
@@ -550,11 +559,11 @@ class FeatherEncoder(_TableEncoder):
     piece knows.
     """
 
-    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+    def open_writer(self, file: BinaryIO, schema: pyarrow.Schema) -> Any:
         """Return a writer of Arrow's file format."""
         return import_arrow()[0].ipc.new_file(file, schema)
 
-    def prepare(self, table: Any) -> Any:
+    def prepare(self, table: pyarrow.Table) -> pyarrow.Table:
         """Return a table of one chunk without dictionaries."""
         arrow, _ = import_arrow()
         for at, field in enumerate(table.schema):

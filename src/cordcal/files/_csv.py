@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec, Sort, grouped, is_other_column
 from cordcal.files.opening import InputFile, first_line, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
@@ -354,7 +355,7 @@ class TextTable:
         # All of them in order, as a plain file of scores has them: no copy.
         return matrix if positions == list(range(matrix.shape[1])) else matrix[:, positions]
 
-    def vector(self, heading: str) -> npt.NDArray[Any]:
+    def vector(self, heading: str) -> NumPyArray:
         """Return a column of numbers, or of words where not all cells are numbers."""
         if self.header.index(heading) in self.numeric:
             try:

@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files._numpy import is_long
 from cordcal.files.columns import ColumnSpec
 from cordcal.files.opening import InputFile, check_size, first_line, no_rows
@@ -38,7 +38,7 @@ _COLLECTION = b"GCOL\x01\x00\x00\x00"
 _DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError)
 
 
-class DataSets(Mapping[str, npt.NDArray[Any]]):
+class DataSets(Mapping[str, NumPyArray]):
     """The data sets of a HDF5 file by path, each read on access.
 
     Numbers and text only: compounds, references, numbers longer than doubles and data sets
@@ -70,14 +70,14 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
         """The shape of each data set."""
         return {path: shape for path, (shape, _) in self._shapes_and_dtypes.items()}
 
-    def dtype(self, path: str) -> np.dtype[Any]:
+    def dtype(self, path: str) -> NumPyDType:
         """Return the dtype of a data set."""
-        dtype: np.dtype[Any] = self._shapes_and_dtypes[path][1]
+        dtype: NumPyDType = self._shapes_and_dtypes[path][1]
         return dtype
 
     @cached_property
-    def _shapes_and_dtypes(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        described: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    def _shapes_and_dtypes(self) -> dict[str, tuple[tuple[int, ...], NumPyDType]]:
+        described: dict[str, tuple[tuple[int, ...], NumPyDType]] = {}
 
         def add(path: str, entry: Any) -> None:
             if _is_supported(entry):
@@ -86,11 +86,11 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
         self._with_file(lambda file: file.visititems(add), "table of contents")
         return described
 
-    def rows(self, path: str, start: int, stop: int) -> npt.NDArray[Any]:
+    def rows(self, path: str, start: int, stop: int) -> NumPyArray:
         """Read some rows of a data set."""
         return self._read(path, slice(start, stop))
 
-    def __getitem__(self, path: str) -> npt.NDArray[Any]:
+    def __getitem__(self, path: str) -> NumPyArray:
         if path not in self._shapes_and_dtypes:
             raise KeyError(path)
         shape, dtype = self._shapes_and_dtypes[path]
@@ -103,8 +103,8 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
     def __len__(self) -> int:
         return len(self._shapes_and_dtypes)
 
-    def _read(self, path: str, where: Any) -> npt.NDArray[Any]:
-        def read(file: Any) -> npt.NDArray[Any]:
+    def _read(self, path: str, where: Any) -> NumPyArray:
+        def read(file: Any) -> NumPyArray:
             entry = file[path]
             if entry.dtype.kind not in "OS":
                 return np.asarray(entry[where])
@@ -112,7 +112,7 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
                 self._check_text_heaps()
             return np.asarray(entry.asstr(errors="replace")[where], dtype=np.str_)
 
-        values: npt.NDArray[Any] = self._with_file(read, f"data set {path!r}")
+        values: NumPyArray = self._with_file(read, f"data set {path!r}")
         return values
 
     def _check_text_heaps(self) -> None:

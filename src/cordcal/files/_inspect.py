@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Kind
+from cordcal._numeric.types import Kind, NumPyArray, NumPyDType
 from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec
@@ -133,16 +133,16 @@ class _ArraySummary:
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name, self.shape = name, shape
         self.error: str | None = None
-        self.dtype: np.dtype[Any] | None = None
+        self.dtype: NumPyDType | None = None
         self.rows = 0
         self.kinds: set[Kind] = set()
         self.flagged: dict[str, tuple[int, int]] = {}
         self.deviation = 0.0
         self.within_one = True
         self.top_k_problems: list[str | None] = []
-        self.vectors: list[npt.NDArray[Any]] = []
+        self.vectors: list[NumPyArray] = []
 
-    def add(self, values: npt.NDArray[Any]) -> None:
+    def add(self, values: NumPyArray) -> None:
         """Update with more rows."""
         self.dtype = values.dtype
         if values.ndim == 2:
@@ -152,7 +152,7 @@ class _ArraySummary:
             self.vectors.append(values)
         self.rows += len(values)
 
-    def _add_scores(self, matrix: npt.NDArray[Any]) -> None:
+    def _add_scores(self, matrix: NumPyArray) -> None:
         top = matrix.max(axis=1, keepdims=True)
         missing = np.isnan(top[:, 0])  # NaN is the largest of any row it is in
         self._flag("NaN", missing)
@@ -228,7 +228,7 @@ class _ArraySummary:
         return problems
 
 
-def _top_k_problem(matrix: npt.NDArray[Any], name: str) -> str | None:
+def _top_k_problem(matrix: NumPyArray, name: str) -> str | None:
     try:
         check_whole_vectors(matrix, name)
     except InputError as refusal:
@@ -236,9 +236,7 @@ def _top_k_problem(matrix: npt.NDArray[Any], name: str) -> str | None:
     return None
 
 
-def _label_problems(
-    labels: npt.NDArray[Any], shape: tuple[int, ...], contents: Contents
-) -> list[str]:
+def _label_problems(labels: NumPyArray, shape: tuple[int, ...], contents: Contents) -> list[str]:
     try:
         truth = as_indices(labels, shape, contents.class_names, contents.path)
     except ValueError as error:

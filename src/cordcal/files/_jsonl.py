@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
 from cordcal.files.opening import InputFile, check_size, import_arrow, limit, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
@@ -161,7 +162,7 @@ def _overflows_float(value: Any) -> bool:
     return False
 
 
-def vector_of(key: str, rows: Sequence[Row]) -> npt.NDArray[Any]:
+def vector_of(key: str, rows: Sequence[Row]) -> NumPyArray:
     """Return one value per row: numbers, else text; null is NaN among numbers."""
     values = [row.get(key) for row in rows]
     kinds = set(map(type, values))
@@ -335,9 +336,7 @@ class JsonlEncoder(Encoder):
         )
         return Piece("".join(lines).encode(), len(block))
 
-    def _report(
-        self, name: str, values: npt.NDArray[Any]
-    ) -> Iterator[list[tuple[str, str | None]]]:
+    def _report(self, name: str, values: NumPyArray) -> Iterator[list[tuple[str, str | None]]]:
         digits = values.astype(np.str_)
         if self.layout == "list":
             yield [(name, f"[{', '.join(row)}]") for row in digits.tolist()]

@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec
 from cordcal.files.opening import InputFile, NoRows, check_size, first_line
 from cordcal.files.output import Encoder, OutputBlock, Piece
@@ -54,7 +54,7 @@ class Header:
     """The header of a npy file."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: NumPyDType
     columnwise: bool
     offset: int
 
@@ -81,7 +81,7 @@ def read_header(file: BinaryIO, name: str) -> Header:
     return Header(shape, dtype, columnwise, file.tell())
 
 
-def is_long(dtype: np.dtype[Any]) -> bool:
+def is_long(dtype: NumPyDType) -> bool:
     """Whether numbers are longer than doubles: how long depends on the machine."""
     return dtype.kind == "f" and dtype.itemsize > 8
 
@@ -96,7 +96,7 @@ def unreadable_error(name: str, why: object) -> InputError:
     )
 
 
-def read_array(file: BinaryIO, name: str) -> npt.NDArray[Any]:
+def read_array(file: BinaryIO, name: str) -> NumPyArray:
     """Read an array, unless it is larger than the limit."""
     start = file.tell()
     check_size(name, read_header(file, name).size)
@@ -107,7 +107,7 @@ def read_array(file: BinaryIO, name: str) -> npt.NDArray[Any]:
         raise unreadable_error(name, error) from error
 
 
-class Archive(Mapping[str, npt.NDArray[Any]]):
+class Archive(Mapping[str, NumPyArray]):
     """The arrays of a npz file, each read on first access.
 
     Parameters
@@ -120,7 +120,7 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
 
     def __init__(self, name: str, opened: Callable[[], BinaryIO]) -> None:
         self._name, self._opened = name, opened
-        self._read: dict[str, npt.NDArray[Any]] = {}
+        self._read: dict[str, NumPyArray] = {}
 
     @cached_property
     def headers(self) -> dict[str, Header | InputError]:
@@ -135,7 +135,7 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
                     headers[key] = refusal
         return headers
 
-    def __getitem__(self, key: str) -> npt.NDArray[Any]:
+    def __getitem__(self, key: str) -> NumPyArray:
         if key not in self._read:
             self._read[key] = self._member(key, read_array)
         return self._read[key]
@@ -184,7 +184,7 @@ class NpySource(Source):
         """Return the array; shapes are known from the header."""
         shape = self._header.shape
         arrays = Lazy(["array"], lambda key: self._read(0, shape[0]))
-        empty = Lazy[npt.NDArray[Any]]((), lambda key: np.empty(0))
+        empty = Lazy[NumPyArray]((), lambda key: np.empty(0))
         is_matrix, is_vector = len(shape) == 2, len(shape) == 1
         return Contents(
             self.path,
@@ -226,7 +226,7 @@ class NpySource(Source):
         matrices, vectors = ({"array": values}, {}) if values.ndim == 2 else ({}, {"array": values})
         return Contents.of(self.path, "npy", matrices, vectors)
 
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+    def _read(self, start: int, stop: int) -> NumPyArray:
         (rows, *width), dtype, offset = self._header.shape, self._header.dtype, self._header.offset
         count, columns = stop - start, math.prod(width)
         check_size(self.path, count * columns * dtype.itemsize)
@@ -241,7 +241,7 @@ class NpySource(Source):
             return _read_numbers(file, dtype, count * columns).reshape(count, *width)
 
 
-def _read_numbers(file: BinaryIO, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+def _read_numbers(file: BinaryIO, dtype: NumPyDType, count: int) -> NumPyArray:
     values = np.empty(count, dtype)
     if count:
         file.readinto(values.view(np.uint8).data)  # type: ignore[attr-defined]
@@ -287,7 +287,7 @@ class NpyEncoder(Encoder):
         file.write(_npy_header(dtype, rows, classes))
 
 
-def _npy_header(dtype: np.dtype[Any], rows: int, classes: int) -> bytes:
+def _npy_header(dtype: NumPyDType, rows: int, classes: int) -> bytes:
     described = np.lib.format.dtype_to_descr(dtype)
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(

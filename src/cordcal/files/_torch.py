@@ -5,15 +5,19 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec
 from cordcal.files.opening import InputFile, check_size, first_line
 from cordcal.files.sources import CLASS_NAMES, Contents, InMemorySource
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # What torch raises for damaged and foreign archives.
 _DAMAGE = (
@@ -56,7 +60,7 @@ def open_tensors(file: InputFile, spec: ColumnSpec) -> InMemorySource:
 
 def read_tensors(
     name: str, opened: Callable[[], BinaryIO]
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
+) -> tuple[dict[str, NumPyArray], dict[str, tuple[str, ...]]]:
     """Return the arrays of a file by name, and its lists of strings.
 
     Names are the keys of a dictionary, joined by slashes if nested; entries of a list are
@@ -76,7 +80,7 @@ def read_tensors(
             f"cannot be read as tensors alone ({_short_reason(error)})",
             "save plain tensors, or a dictionary of them, with torch.save",
         ) from error
-    arrays: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, NumPyArray] = {}
     words: dict[str, tuple[str, ...]] = {}
     size = 0
     for key, value in _entries(stored, "array"):
@@ -108,7 +112,7 @@ def _entries(stored: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, stored
 
 
-def _are_words(value: Any) -> bool:
+def _are_words(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and bool(value)
@@ -120,7 +124,7 @@ def _are_numbers(value: Any) -> bool:
     return all(isinstance(entry, int | float) for entry in value)
 
 
-def _size(torch: Any, tensor: Any, where: str) -> int:
+def _size(torch: ModuleType, tensor: Tensor, where: str) -> int:
     """Return the bytes of a tensor as an array; refuse a tensor without plain values."""
     for what, is_unsupported in (
         ("a meta tensor, which has no values", tensor.is_meta),
@@ -134,13 +138,13 @@ def _size(torch: Any, tensor: Any, where: str) -> int:
     return int(tensor.numel()) * int(itemsize or tensor.element_size())
 
 
-def _numpy_lacks_dtype(torch: Any, tensor: Any) -> bool:
+def _numpy_lacks_dtype(torch: ModuleType, tensor: Tensor) -> bool:
     """Whether NumPy lacks a float dtype: bfloat16 and float8 are converted to float32."""
     known = (torch.float16, torch.float32, torch.float64)
     return bool(tensor.is_floating_point()) and tensor.dtype not in known
 
 
-def _array(torch: Any, tensor: Any, where: str) -> npt.NDArray[Any]:
+def _array(torch: ModuleType, tensor: Tensor, where: str) -> NumPyArray:
     try:
         plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
         return np.asarray((plain.float() if _numpy_lacks_dtype(torch, plain) else plain).numpy())
@@ -162,7 +166,7 @@ def _short_reason(error: BaseException) -> str:
     return first_line(Exception(reason)).split(". Please")[0][:200]
 
 
-def _import_torch() -> Any:
+def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal.files._hdf5 import MAGIC
 from cordcal.files.formats import open_contents
@@ -80,7 +79,7 @@ def parts_of(contents: Contents, name: str) -> tuple[Scores, Scores]:
 def _part(contents: Contents, name: str, part: str) -> Scores:
     key = f"{name}/probas_{part}"
     alone = key in contents.vectors
-    probabilities: npt.NDArray[Any] = contents.vectors[key] if alone else contents.matrices[key]
+    probabilities: NumPyArray = contents.vectors[key] if alone else contents.matrices[key]
     if probabilities.ndim == 1 or probabilities.shape[1] == 1:  # the second class of two
         probabilities = probabilities.reshape(-1, 1)
         probabilities = np.concatenate([1 - probabilities, probabilities], axis=1)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal.files._arrow import FeatherEncoder, FeatherSource, ParquetEncoder, ParquetSource
 from cordcal.files._csv import CsvEncoder, CsvSource
 from cordcal.files._hdf5 import MAGIC, Hdf5Source
@@ -187,11 +188,11 @@ def open_contents(path: str | os.PathLike[str], spec: ColumnSpec | None = None) 
 
 def write_probabilities(
     path: str | os.PathLike[str],
-    probabilities: Mapping[str, npt.NDArray[Any]],
+    probabilities: Mapping[str, NumPyArray],
     decision: npt.NDArray[np.integer[Any]],
     *,
     class_names: Sequence[str] | None = None,
-    extra: Mapping[str, npt.NDArray[Any]] | None = None,
+    extra: Mapping[str, NumPyArray] | None = None,
     overwrite: bool = True,
     spreadsheet: bool = False,
     passthrough: Passthrough | None = None,

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.atomic import replacing
 from cordcal.files.opening import check_local
 
-Tensors = Mapping[str, npt.NDArray[Any]]
+Tensors = Mapping[str, NumPyArray]
 _HINT = "the file is damaged, or not a model of this version; fit and save the model again"
 
 # More than any machine has: a file must not be able to request a million threads.
@@ -150,7 +150,7 @@ def check_calibrator(record: Record, tensors: Tensors) -> None:
             raise record.missing("numbers", name)
 
 
-def _check_members(record: Record, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
+def _check_members(record: Record, tensors: Tensors) -> dict[str, NumPyArray]:
     """Check the members of a calibrator; return the tensors that belong to none of them."""
     own = dict(tensors)
     listed = record.get("members", "list of members", lambda x: isinstance(x, list) and x != [])
@@ -234,7 +234,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
 def write_state(
     path: str | os.PathLike[str],
     kind: str,
-    arrays: Mapping[str, npt.NDArray[Any]],
+    arrays: Mapping[str, NumPyArray],
     body: Mapping[str, Any],
     *,
     overwrite: bool = True,
@@ -273,7 +273,7 @@ def write_state(
 
 def read_state(
     path: str | os.PathLike[str], kind: str, *, remedy: str
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+) -> tuple[dict[str, NumPyArray], dict[str, Any]]:
     """Read what `write_state` wrote; a file of another kind is refused.
 
     Parameters
@@ -342,7 +342,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     return model
 
 
-def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, NumPyArray], dict[str, str]]:
     """Return the tensors and the metadata of a file of this version."""
     name = Path(path).name
     arrays, metadata = _read_safetensors(path)
@@ -391,7 +391,7 @@ def _try_out(model: Any) -> None:
 
 def _read_safetensors(
     path: str | os.PathLike[str],
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+) -> tuple[dict[str, NumPyArray], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
@@ -413,7 +413,7 @@ def _read_safetensors(
         raise InputError(name, f"is not a whole safetensors file ({error})", _SAVE_AGAIN) from None
 
 
-def _encode_safetensors(tensors: Mapping[str, npt.NDArray[Any]], metadata: dict[str, str]) -> bytes:
+def _encode_safetensors(tensors: Mapping[str, NumPyArray], metadata: dict[str, str]) -> bytes:
     """Encode a safetensors file, byte for byte the same for the same model."""
     from safetensors.numpy import save as encode
 
@@ -424,7 +424,7 @@ def _encode_safetensors(tensors: Mapping[str, npt.NDArray[Any]], metadata: dict[
     return len(header).to_bytes(8, "little") + header + data[start:]
 
 
-def _digest(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> str:
+def _digest(tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str]) -> str:
     """Return a SHA-256 of the tensors and the metadata."""
     fields = sorted((name, text) for name, text in metadata.items() if name != "digest")
     digest = hashlib.sha256(json.dumps(fields).encode())
@@ -436,7 +436,7 @@ def _digest(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]
 
 
 def _check_digest(
-    tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str], name: str
+    tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str], name: str
 ) -> None:
     if "digest" not in metadata:
         warnings.warn(
@@ -459,7 +459,7 @@ def _parse_body(metadata: Mapping[str, str], name: str) -> Any:
         raise InputError(name, f"has a damaged field body ({error})", _SAVE_AGAIN) from error
 
 
-def _check_body(kind: str, record: Record, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+def _check_body(kind: str, record: Record, tensors: Mapping[str, NumPyArray]) -> None:
     """Check every field of a model's metadata."""
     if kind == "cord":
         check_cord(record, tensors)

@@ -9,7 +9,8 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import ModuleType
+from typing import BinaryIO
 
 from cordcal._errors import InputError
 from cordcal.files.atomic import naming
@@ -128,7 +129,7 @@ def first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
-def import_arrow() -> tuple[Any, Any]:
+def import_arrow() -> tuple[ModuleType, ModuleType]:
     """Return pyarrow and its Parquet module, or explain how to install them."""
     try:
         import pyarrow

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, Interrupted
+from cordcal._numeric.types import NumPyArray
 from cordcal.files.atomic import check_free, naming, open_locked, open_private, publish, target_of
 from cordcal.files.passthrough import Passthrough
 
@@ -37,9 +38,9 @@ class OutputBlock:
     ``passthrough`` comes first: the columns of the input that are passed through.
     """
 
-    probabilities: Mapping[str, npt.NDArray[Any]]
+    probabilities: Mapping[str, NumPyArray]
     decision: npt.NDArray[np.integer[Any]]
-    extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    extra: Mapping[str, NumPyArray] = field(default_factory=dict)
     passthrough: Passthrough | None = None
 
     def __len__(self) -> int:

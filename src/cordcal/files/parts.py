@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal._validation.names import class_order
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
 from cordcal.files.opening import NoRows, check_local, no_rows
@@ -121,7 +120,7 @@ class _PartSpans:
 
     spans: tuple[Span, ...]
     pieces: tuple[int, ...]
-    dtypes: tuple[np.dtype[Any], ...]
+    dtypes: tuple[NumPyDType, ...]
     columns: tuple[PartColumns, ...]
 
 
@@ -175,7 +174,7 @@ class FileParts(Source):
                 if key not in other.shapes:
                     raise _lacks(other.path, key)
 
-        def read(key: str) -> npt.NDArray[Any]:
+        def read(key: str) -> NumPyArray:
             arrays = [first[key]]
             for part in parts[1:]:
                 order = None
@@ -203,7 +202,7 @@ class FileParts(Source):
         if key not in self._scanned:
             spans: list[Span] = []
             pieces: list[int] = []
-            dtypes: list[np.dtype[Any]] = []
+            dtypes: list[NumPyDType] = []
             columns: list[PartColumns] = []
             for part in self.parts:
                 done = spans[-1][1] if spans else 0
@@ -232,7 +231,7 @@ class FileParts(Source):
             if matrix in self._sample.matrices and matrix in sample.matrices:
                 part_order(self._sample, sample, matrix, self._spec)  # refuses other classes
 
-    def dtype_of(self, key: str) -> np.dtype[Any]:
+    def dtype_of(self, key: str) -> NumPyDType:
         """Return the dtype that holds every part's values."""
         return np.result_type(*self._scan(key).dtypes)
 

@@ -12,7 +12,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._validation.warn import warn
 from cordcal.files.opening import first_line, import_arrow
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _UNITS = ("s", "ms", "us", "ns")
 # Integers up to this size are exact in float64.
@@ -30,12 +34,12 @@ class Conflict(Exception):
     """Two types, or a value and a type, that cannot be combined without loss."""
 
 
-def arrow_module() -> Any:
+def arrow_module() -> ModuleType:
     """Return pyarrow."""
     return import_arrow()[0]
 
 
-def common_type(first: Any, second: Any) -> Any:
+def common_type(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
     """Return a type that can hold the values of two types, or raise `Conflict`.
 
     Whether every value converts exactly may have to be checked (`is_always_exact`).
@@ -87,7 +91,7 @@ def common_type(first: Any, second: Any) -> Any:
     raise Conflict(f"{first} and {second}")
 
 
-def _common_integer(first: Any, second: Any) -> Any:
+def _common_integer(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
     arrow, types = arrow_module(), arrow_module().types
     if types.is_signed_integer(first) == types.is_signed_integer(second):
         return max(first, second, key=lambda kind: kind.bit_width)
@@ -97,7 +101,7 @@ def _common_integer(first: Any, second: Any) -> Any:
     return {16: arrow.int16(), 32: arrow.int32(), 64: arrow.int64()}[bits]
 
 
-def _common_decimal(first: Any, second: Any) -> Any:
+def _common_decimal(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
     scale = max(first.scale, second.scale)
     digits = max(first.precision - first.scale, second.precision - second.scale)
     if scale + digits > 38:
@@ -105,24 +109,24 @@ def _common_decimal(first: Any, second: Any) -> Any:
     return arrow_module().decimal128(scale + digits, scale)
 
 
-def _finer(first: Any, second: Any) -> str:
+def _finer(first: pyarrow.DataType, second: pyarrow.DataType) -> str:
     units: tuple[str, str] = (first.unit, second.unit)
     return max(units, key=_UNITS.index)
 
 
-def _is_binary(kind: Any) -> bool:
+def _is_binary(kind: pyarrow.DataType) -> bool:
     types = arrow_module().types
     return bool(
         types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
     )
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: pyarrow.DataType) -> bool:
     types = arrow_module().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def is_always_exact(own: Any, common: Any) -> bool:
+def is_always_exact(own: pyarrow.DataType, common: pyarrow.DataType) -> bool:
     """Whether every value of a type is the same value of its common type with another."""
     types = arrow_module().types
     if types.is_dictionary(own):
@@ -140,7 +144,7 @@ def is_always_exact(own: Any, common: Any) -> bool:
     return not temporal
 
 
-def check_cast(chunks: Iterator[Any], common: Any) -> None:
+def check_cast(chunks: Iterator[pyarrow.Array], common: pyarrow.DataType) -> None:
     """Raise `Conflict` if a value changes when it is cast."""
     arrow = arrow_module()
     try:
@@ -154,11 +158,11 @@ def check_cast(chunks: Iterator[Any], common: Any) -> None:
 class JsonType:
     """The Arrow type of JSON values, and whether some are integers beyond 2^53."""
 
-    arrow_type: Any
+    arrow_type: pyarrow.DataType
     has_large_integers: bool = False
 
     @classmethod
-    def infer(cls, values: list[Any]) -> JsonType:
+    def infer(cls, values: list[object]) -> JsonType:
         """Return the type of some values; text if they have no common one."""
         arrow = arrow_module()
         large = any(type(value) is int and abs(value) > EXACT_INTEGERS for value in values)
@@ -224,7 +228,7 @@ class Column(ABC):
         """Return the same values in the type of another column of the same class."""
 
     @abstractmethod
-    def to_arrow(self, name: str) -> Any:
+    def to_arrow(self, name: str) -> tuple[pyarrow.Field, pyarrow.Array]:
         """Return an Arrow field and array."""
 
     @abstractmethod
@@ -236,7 +240,7 @@ class Column(ABC):
         return [_text(value) for value in self.to_json()]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -246,8 +250,8 @@ def _text(value: Any) -> str:
 class ArrowColumn(Column):
     """A column of an Arrow table."""
 
-    field: Any
-    array: Any
+    field: pyarrow.Field
+    array: pyarrow.ChunkedArray
 
     def take(self, rows: Rows) -> ArrowColumn:
         """Return some rows; a slice is not copied."""
@@ -272,7 +276,7 @@ class ArrowColumn(Column):
             array = array.cast(other.field.type)
         return ArrowColumn(other.field, array)
 
-    def to_arrow(self, name: str) -> Any:
+    def to_arrow(self, name: str) -> tuple[pyarrow.Field, pyarrow.Array]:
         """Return the field and the array as they are."""
         return self.field, self.array
 
@@ -281,7 +285,7 @@ class ArrowColumn(Column):
         return [_json_value(value, self.field.name) for value in self.array.to_pylist()]
 
 
-def _chunks(array: Any) -> list[Any]:
+def _chunks(array: pyarrow.Array | pyarrow.ChunkedArray) -> list[pyarrow.Array]:
     return array.chunks if hasattr(array, "chunks") else [array]
 
 
@@ -337,7 +341,7 @@ class TextColumn(Column):
         """Return the cells to be read as another column is."""
         return replace(self, text_type=other.text_type)
 
-    def to_arrow(self, name: str) -> Any:
+    def to_arrow(self, name: str) -> tuple[pyarrow.Field, pyarrow.Array]:
         """Return numbers if all cells are numbers, else text; an empty number is null."""
         arrow = arrow_module()
         types = {"integer": arrow.int64(), "float": arrow.float64(), "text": arrow.string()}
@@ -417,7 +421,7 @@ class JsonColumn(Column):
         """Return the values with the Arrow type of another column."""
         return replace(self, json_type=other.json_type)
 
-    def to_arrow(self, name: str) -> Any:
+    def to_arrow(self, name: str) -> tuple[pyarrow.Field, pyarrow.Array]:
         """Return values of one type; those of several types become text."""
         arrow, arrow_type = arrow_module(), self.json_type().arrow_type
         if arrow.types.is_null(arrow_type):  # formats lack a column type without values
@@ -444,7 +448,7 @@ class Passthrough:
         self.columns = dict(columns)
 
     @classmethod
-    def from_arrow(cls, table: Any, names: Iterable[str]) -> Passthrough:
+    def from_arrow(cls, table: pyarrow.Table, names: Iterable[str]) -> Passthrough:
         """Choose columns of an Arrow table."""
         return cls(
             {name: ArrowColumn(table.schema.field(name), table.column(name)) for name in names}
@@ -502,7 +506,7 @@ class PartColumns:
 
     path: str
     columns: Passthrough
-    chunks: Callable[[str], Iterator[Any]]
+    chunks: Callable[[str], Iterator[pyarrow.Array]]
 
 
 class PassthroughSchema:
@@ -617,7 +621,12 @@ def _unify_arrow(
 
 
 def _conflict(
-    name: str, part: PartColumns, own: Any, other: PartColumns, common: Any, why: str = ""
+    name: str,
+    part: PartColumns,
+    own: pyarrow.DataType,
+    other: PartColumns,
+    common: pyarrow.DataType,
+    why: str = "",
 ) -> InputError:
     reason = f"has the column {name!r} of type {own}"
     if why:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.types import Kind
+from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
 from cordcal._validation.scores import as_matrix
@@ -74,12 +74,12 @@ class Scores:
 
     path: str
     key: str
-    values: npt.NDArray[Any]
+    values: NumPyArray
     kind: Kind
     labels: npt.NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
-    features: npt.NDArray[Any] | None = None
-    weights: npt.NDArray[Any] | None = None
+    features: NumPyArray | None = None
+    weights: NumPyArray | None = None
     columns: tuple[str, ...] = ()
 
 
@@ -193,7 +193,7 @@ def _read_whole(contents: Contents, key: str, spec: ColumnSpec, input: Kind | No
 
 
 def _check_label_numbers(
-    truth: npt.NDArray[Any],
+    truth: NumPyArray,
     contents: Contents,
     key: str,
     names: tuple[str, ...] | None,
@@ -235,11 +235,11 @@ class Batch:
     """
 
     first: int
-    values: npt.NDArray[Any]
+    values: NumPyArray
     labels: npt.NDArray[np.int64] | None = None
-    features: npt.NDArray[Any] | None = None
+    features: NumPyArray | None = None
     row_numbers: npt.NDArray[np.intp] | None = None
-    weights: npt.NDArray[Any] | None = None
+    weights: NumPyArray | None = None
     passthrough: Passthrough | None = None
 
     def __len__(self) -> int:
@@ -415,9 +415,9 @@ class ScoreFile:
             yield concat_batches(parts)
             pending = [batch for batch in pending if batch.first + len(batch) > stop]
 
-    def separate_vectors(self) -> list[dict[str, npt.NDArray[Any]]]:
+    def separate_vectors(self) -> list[dict[str, NumPyArray]]:
         """Return labels and weights from separate files, part by part."""
-        vectors: dict[str, npt.NDArray[Any]] = {}
+        vectors: dict[str, NumPyArray] = {}
         if self._label_file is not None:
             where = self._spec.labels or self.path
             as_indices(self._label_file, self.shape, self.class_names, where)  # refuses bad ones
@@ -430,7 +430,7 @@ class ScoreFile:
             {name: arrays[at] for name, arrays in parts.items()} for at in range(len(edges) + 1)
         ]
 
-    def attach(self, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
+    def attach(self, vectors: Mapping[str, NumPyArray]) -> None:
         """Use labels and weights that the caller has read already."""
         self._label_file = vectors.get("labels", self._label_file)
         self._weight_file = vectors.get("weights", self._weight_file)
@@ -451,7 +451,7 @@ class ScoreFile:
         return unlabelled
 
     def _batch(
-        self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
+        self, contents: Contents, start: int, stop: int, features: NumPyArray | None
     ) -> Batch:
         with renumber_rows(start):
             values = as_matrix(contents.matrices[self.key], self.name)
@@ -479,7 +479,7 @@ class ScoreFile:
             passthrough = self._schema.conform(passthrough, stop - start)
         return Batch(start, values, labels, features, numbers, weights, passthrough)
 
-    def _check_label_numbers(self, truth: npt.NDArray[Any], contents: Contents) -> None:
+    def _check_label_numbers(self, truth: NumPyArray, contents: Contents) -> None:
         own = contents.own_names_of(self.key) or self._spec.class_names
         if self._label_file is not None:  # they count the columns of the first part
             own = self._own_names
@@ -487,13 +487,13 @@ class ScoreFile:
 
     def _vector(
         self, contents: Contents, key: str | None, separate: Any, start: int, stop: int
-    ) -> npt.NDArray[Any] | None:
+    ) -> NumPyArray | None:
         if separate is not None:
-            rows: npt.NDArray[Any] = separate[start:stop]
+            rows: NumPyArray = separate[start:stop]
             return rows
         return None if key is None else contents.vectors[key]
 
-    def _separate_vector(self, what: str) -> npt.NDArray[Any] | None:
+    def _separate_vector(self, what: str) -> NumPyArray | None:
         """Return the labels or weights of a separate file."""
         vector = read_separate_vector(self._spec, what)
         if vector is not None:
@@ -598,13 +598,13 @@ def open_with_spec(
     return file
 
 
-def _finite_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _finite_rows(values: NumPyArray) -> NumPyArray:
     """Return the finite rows, by which the kind of scores is detected."""
-    finite: npt.NDArray[Any] = values[np.isfinite(values).all(axis=1)]
+    finite: NumPyArray = values[np.isfinite(values).all(axis=1)]
     return finite
 
 
-def _first_finite_rows(source: Source, key: str, none: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _first_finite_rows(source: Source, key: str, none: NumPyArray) -> NumPyArray:
     """Return finite rows of the first piece that has any."""
     for piece in source.pieces(0, [key]):
         finite = _finite_rows(as_matrix(piece.matrices[key], f"{piece.path} ({key})"))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
-from cordcal._numeric.types import Kind
+from cordcal._numeric.types import Flags, Kind, NumPyArray
 from cordcal._validation.names import class_order
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec, list_names
@@ -21,7 +19,7 @@ from cordcal.files.sources import Contents
 ROWS_THAT_TELL = 8
 
 
-def looks_like(scores: npt.NDArray[Any]) -> Kind:
+def looks_like(scores: NumPyArray) -> Kind:
     """Return what kind of scores these rows are, judging by their values.
 
     Rows of numbers in [0, 1] that sum to one are probabilities; everything else,
@@ -40,7 +38,7 @@ def looks_like(scores: npt.NDArray[Any]) -> Kind:
     return "probabilities" if sum_deviation(scores) <= sum_tolerance(scores.dtype) else "logits"
 
 
-def sum_deviation(scores: npt.NDArray[Any]) -> float:
+def sum_deviation(scores: NumPyArray) -> float:
     """Return how far from one the rows of non-negative scores sum, at most.
 
     Small deviations may include the rounding of this sum itself.
@@ -53,13 +51,13 @@ def sum_deviation(scores: npt.NDArray[Any]) -> float:
     return float(np.abs(scores.sum(axis=1, dtype=np.float64) - 1.0).max())
 
 
-def _are_sorted(scores: npt.NDArray[Any]) -> bool:
+def _are_sorted(scores: NumPyArray) -> bool:
     """Whether every row is in descending order; the first rows settle most files."""
     first_rows = (np.diff(scores[:ROWS_THAT_TELL], axis=1) <= 0).all()
     return bool(first_rows and (np.diff(scores, axis=1) <= 0).all())
 
 
-def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
+def check_whole_vectors(scores: NumPyArray, name: str) -> None:
     """Refuse top-k lists: rows in descending order that sum to less than one.
 
     Language-model APIs return the k best log-probabilities in order.  Their columns are
@@ -124,12 +122,12 @@ def names_of(
 
 
 def in_order(
-    values: npt.NDArray[Any],
+    values: NumPyArray,
     contents: Contents,
     key: str,
     names: tuple[str, ...] | None,
     spec: ColumnSpec,
-) -> npt.NDArray[Any]:
+) -> NumPyArray:
     """Return scores with their columns in the order of the classes, matched by name."""
     own = contents.names_of(key) or spec.class_names
     if own is None or names is None:
@@ -140,7 +138,7 @@ def in_order(
 
 
 def check_label_numbers(
-    labels: npt.NDArray[Any],
+    labels: NumPyArray,
     own: tuple[str, ...] | None,
     names: tuple[str, ...] | None,
     where: str,
@@ -182,7 +180,7 @@ def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
     return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
 
 
-def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> npt.NDArray[Any] | None:
+def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> NumPyArray | None:
     """Return the features of this file, or of a separate file."""
     if spec.features is None:
         key = feature_key(contents, spec)
@@ -222,7 +220,7 @@ def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:
 
 def vector_of(
     contents: Contents, key: str | None, spec: ColumnSpec, what: str
-) -> npt.NDArray[Any] | None:
+) -> NumPyArray | None:
     """Return the labels or the weights of this file, or of a separate file."""
     separate = read_separate_vector(spec, what)
     if separate is not None:
@@ -230,7 +228,7 @@ def vector_of(
     return None if key is None else contents.vectors[key]
 
 
-def read_separate_vector(spec: ColumnSpec, what: str) -> npt.NDArray[Any] | None:
+def read_separate_vector(spec: ColumnSpec, what: str) -> NumPyArray | None:
     """Return the labels or the weights of a separate file, if there is one."""
     file, column = getattr(spec, what), getattr(spec, f"{what}_column")
     if file is None:
@@ -291,9 +289,9 @@ def list_arrays(contents: Contents) -> str:
     return list_names(parts) if parts else "nothing that can be read as an array of numbers"
 
 
-def check_values(values: npt.NDArray[Any], name: str) -> None:
+def check_values(values: NumPyArray, name: str) -> None:
     """Refuse rows that are not whole vectors of finite numbers."""
-    bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
+    bad: Flags = np.isnan(values).any(axis=1) | (values == np.inf).any(axis=1)
     raise_first(
         row_error(
             bad,
@@ -306,7 +304,7 @@ def check_values(values: npt.NDArray[Any], name: str) -> None:
     check_whole_vectors(values, name)
 
 
-def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
+def kind_of(key: str, values: NumPyArray) -> Kind:
     """Return the kind of scores, from their name or else from their values."""
     if any(name in key.lower() for name in _LOGIT_NAMES):
         return "logits"
@@ -350,7 +348,7 @@ def read_vector(
     names: Sequence[str] = LABEL_NAMES,
     *,
     header: bool | None = None,
-) -> npt.NDArray[Any]:
+) -> NumPyArray:
     """Return the labels, or another vector, of a separate file."""
     if not is_file(path):
         what = "labels_column" if names else "weights_column"

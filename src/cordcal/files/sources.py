@@ -11,12 +11,13 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
+from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files.columns import FEATURE_NAMES, Grouping
 from cordcal.files.opening import check_size
 from cordcal.files.passthrough import PartColumns, Passthrough
@@ -52,15 +53,15 @@ class _LazyMapping(Mapping[str, Value]):
         return len(self._keys)
 
 
-class Chosen(_LazyMapping[npt.NDArray[Any]]):
+class Chosen(_LazyMapping[NumPyArray]):
     """Some arrays of a mapping, or some rows of them, read on access."""
 
     def __init__(
-        self, arrays: Mapping[str, npt.NDArray[Any]], keys: list[str], rows: slice | None = None
+        self, arrays: Mapping[str, NumPyArray], keys: list[str], rows: slice | None = None
     ) -> None:
         self._arrays, self._keys, self._rows = arrays, keys, rows
 
-    def _value(self, key: str) -> npt.NDArray[Any]:
+    def _value(self, key: str) -> NumPyArray:
         values = self._arrays[key]
         return values if self._rows is None else values[self._rows]
 
@@ -108,8 +109,8 @@ class Contents:
 
     path: str
     format: Format
-    matrices: Mapping[str, npt.NDArray[Any]]
-    vectors: Mapping[str, npt.NDArray[Any]]
+    matrices: Mapping[str, NumPyArray]
+    vectors: Mapping[str, NumPyArray]
     class_names: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class Contents:
         """Return the names of a matrix's columns in the order of the file."""
         return self.own_headings.get(matrix, self.names_of(matrix))
 
-    def __getitem__(self, key: str) -> npt.NDArray[Any]:
+    def __getitem__(self, key: str) -> NumPyArray:
         return self.matrices[key] if key in self.matrices else self.vectors[key]
 
     def check_header(self, part: Contents) -> None:
@@ -147,8 +148,8 @@ class Contents:
         cls,
         path: str,
         format: Format,
-        matrices: Mapping[str, npt.NDArray[Any]],
-        vectors: Mapping[str, npt.NDArray[Any]] | None = None,
+        matrices: Mapping[str, NumPyArray],
+        vectors: Mapping[str, NumPyArray] | None = None,
         class_names: tuple[str, ...] | None = None,
     ) -> Contents:
         """Return the contents of a file whose arrays are in memory."""
@@ -160,7 +161,7 @@ class Contents:
 def array_contents(
     name: str,
     format: Format,
-    arrays: Mapping[str, npt.NDArray[Any]],
+    arrays: Mapping[str, NumPyArray],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Contents:
     """Return the contents of a file of named arrays, which are read on access."""
@@ -177,8 +178,8 @@ def array_contents(
 def column_contents(
     name: str,
     format: Format,
-    matrices: Mapping[str, npt.NDArray[Any]],
-    vectors: Mapping[str, npt.NDArray[Any]],
+    matrices: Mapping[str, NumPyArray],
+    vectors: Mapping[str, NumPyArray],
     grouping: Grouping,
     rows: Callable[[], int],
     *,
@@ -255,7 +256,7 @@ class Source(ABC):
         def shape(key: str) -> tuple[int, ...]:
             return (self.spans_of(key)[-1][1], *sample.shapes[key][1:])
 
-        def read(key: str) -> npt.NDArray[Any]:
+        def read(key: str) -> NumPyArray:
             size = math.prod(shape(key)) * sample[key].dtype.itemsize
             check_size(f"{sample.path} ({key})", size)
             arrays = []
@@ -271,7 +272,7 @@ class Source(ABC):
             shapes=Lazy(sample.shapes, shape),
         )
 
-    def dtype_of(self, key: str) -> np.dtype[Any]:
+    def dtype_of(self, key: str) -> NumPyDType:
         """Return the dtype of an array."""
         return self.sample()[key].dtype
 
@@ -331,7 +332,7 @@ class InMemorySource(Source):
 _LARGE_BYTES = 2**20
 
 
-def large_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def large_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> NumPyArray:
     """Return an array like `numpy.empty` whose memory returns to the system when it is freed.
 
     The allocator keeps freed memory in pieces that seldom fit the next request: with several

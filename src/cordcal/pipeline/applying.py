@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files.formats import encoder_for, write_probabilities
 from cordcal.files.output import Layout, OutputBlock, Record, no_rows_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
@@ -87,7 +88,7 @@ class ModelApplication(ABC):
     model: PreservingCalibrator | CORD | Lift
     files: dict[str, ScoreFile]
     classes: int
-    output_dtype: np.dtype[Any]
+    output_dtype: NumPyDType
 
     def __init__(self, dtype: npt.DTypeLike | None, with_direct: bool, explain: bool) -> None:
         self.dtype, self.with_direct, self.explain = dtype, with_direct, explain
@@ -110,7 +111,7 @@ class ModelApplication(ABC):
         return columns
 
     @abstractmethod
-    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+    def apply(self, rows: Rows) -> tuple[OutputBlock, NumPyArray]:
         """Return the rows of the output, and the direct probabilities."""
 
 
@@ -128,7 +129,7 @@ class CalibratedRows(ModelApplication):
         default = np.result_type(scores.dtype, np.float32)
         self.output_dtype = default if self.dtype is None else np.dtype(self.dtype)
 
-    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+    def apply(self, rows: Rows) -> tuple[OutputBlock, NumPyArray]:
         """Return the rows of the output, and the direct probabilities."""
         from cordcal._validation.scores import original_probabilities
         from cordcal.calibrators.registry import takes_features
@@ -162,7 +163,7 @@ class RepairedRows(ModelApplication):
         self.classes = direct.classes
         self.output_dtype = direct.dtype if self.dtype is None else np.dtype(self.dtype)
 
-    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+    def apply(self, rows: Rows) -> tuple[OutputBlock, NumPyArray]:
         """Return the rows of the output, and the direct probabilities."""
         first, second = rows
         kind = self.files["original"].kind
@@ -180,7 +181,7 @@ class RepairedRows(ModelApplication):
         return OutputBlock(probabilities, prediction, extra), second.values
 
 
-def _explanation_columns(explanation: Any) -> dict[str, npt.NDArray[Any]]:
+def _explanation_columns(explanation: Any) -> dict[str, NumPyArray]:
     """Return an explanation as columns; the prediction has its own already."""
     return {name: column for name, column in explanation.to_dict().items() if name != "decision"}
 
@@ -267,10 +268,10 @@ class _CollectedRows:
     def __init__(self, rows: int, *, with_numbers: bool) -> None:
         self.capacity, self.with_numbers = rows, with_numbers
         self.filled = self.changed = 0
-        self.columns: dict[str, npt.NDArray[Any]] = {}
+        self.columns: dict[str, NumPyArray] = {}
         self.probabilities: tuple[str, ...] = ()
 
-    def add(self, batch: Batch, block: OutputBlock, direct: npt.NDArray[Any]) -> None:
+    def add(self, batch: Batch, block: OutputBlock, direct: NumPyArray) -> None:
         _check_predictions(block)
         columns = {**block.probabilities, "decision": block.decision, **block.extra}
         if self.with_numbers:
@@ -431,7 +432,7 @@ def apply_in_memory(
     if not blocks:
         raise no_rows_left(output, (batch.skipped for batch in batches))
 
-    def concat_columns(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+    def concat_columns(columns: Iterable[Mapping[str, Any]]) -> dict[str, NumPyArray]:
         listed = list(columns)
         return {name: np.concatenate([part[name] for part in listed]) for name in listed[0]}
 

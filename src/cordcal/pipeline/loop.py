@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Classes, Kind
+from cordcal._numeric.types import Classes, Kind, NumPyArray
 from cordcal._validation.scores import DROP
 from cordcal._validation.warn import collect_warnings, warn
 from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
@@ -77,8 +77,8 @@ def read_batches(
 
 
 def original_and_prediction(
-    values: npt.NDArray[Any], kind: Kind
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    values: NumPyArray, kind: Kind
+) -> tuple[NumPyArray, npt.NDArray[np.intp]]:
     """Return the classifier's probabilities, and the predictions that its scores show."""
     prediction = values.argmax(axis=1)
     if kind == "probabilities":

@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import numpy.typing as npt
-
 from cordcal._errors import ClusterFailure, InputError, Interrupted
+from cordcal._numeric.types import NumPyArray
 from cordcal.evaluate.audit import AuditStream
 from cordcal.files.atomic import open_locked
 from cordcal.files.formats import written_suffixes
@@ -306,7 +305,7 @@ class AuditPart:
 
     original: str
     direct: str
-    vectors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    vectors: Mapping[str, NumPyArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
