@@ -36,7 +36,7 @@ def test_cord_survives_bit_for_bit(pair: tuple, tmp_path: Path) -> None:
 def test_parameters_survive(pair: tuple, tmp_path: Path, preserve: object, threads: object) -> None:
     cord = cordcal.CORD(preserve, threads=threads)  # type: ignore[arg-type]
     for copy in (cord, clone(cord)):
-        assert copy.get_params() == {"preserve": preserve, "threads": threads}
+        assert copy.get_params() == {"preserve": preserve, "rule": "argmax", "threads": threads}
         assert ("threads=3" in repr(copy)) == (threads == 3)
     cordcal.save(cord.fit(*pair), tmp_path / "m")
     loaded = cordcal.load(tmp_path / "m")
