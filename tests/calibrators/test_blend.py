@@ -17,7 +17,6 @@ from cordcal.calibrators import (
     Calibrator,
     _base,
     crossfit,
-    isotonic,
     make,
     register,
     unregister,
@@ -243,8 +242,7 @@ def confident_rows(n: int = 1500, classes: int = 12) -> tuple[np.ndarray, np.nda
 def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
     key: str, draw, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (_base, isotonic):
-        monkeypatch.setattr(module, "MIN_ENTRIES_TO_SHARE", 1)
+    monkeypatch.setattr(_base, "MIN_ENTRIES_TO_SHARE", 1)
     scores, labels = draw()
     weight = np.random.default_rng(9).integers(0, 3, len(labels)) * 1.0 if weighted else None
     original = CheckedScores.from_scores(scores, "logits")
@@ -269,8 +267,7 @@ def test_fits_on_all_rows_do_not_depend_on_folds() -> None:
 
 @pytest.mark.parametrize("draw", [rows, confident_rows])
 def test_shares_are_those_of_cold_folds(draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_base, isotonic):
-        monkeypatch.setattr(module, "MIN_ENTRIES_TO_SHARE", 1)
+    monkeypatch.setattr(_base, "MIN_ENTRIES_TO_SHARE", 1)
     scores, labels = draw()
     blend = Blend().fit(scores, labels)
     original = CheckedScores.from_scores(scores, "logits")

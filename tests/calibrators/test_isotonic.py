@@ -109,7 +109,7 @@ def greedy_starts(x: np.ndarray) -> list[int]:
 def test_close_values_are_grouped_greedily(
     spread: float, offset: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_curves, "_CHAIN_PIECE", 37)
+    monkeypatch.setattr(_curves, "_SORTED_PIECE", 37)
     rng = np.random.default_rng(3)
     x = np.sort(offset + np.cumsum(rng.exponential(spread, size=400)))
     assert group_starts(x).tolist() == greedy_starts(x)

@@ -200,6 +200,13 @@ def row_blocks(
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
+def row_blocks_of(rows: slice, classes: int, least: int = 1) -> list[slice]:
+    """Return the blocks of a slice of rows; see `row_blocks`."""
+    start, stop = rows.start, rows.stop
+    blocks = row_blocks(stop - start, classes, least=least)
+    return [slice(start + block.start, start + block.stop) for block in blocks]
+
+
 class _Scratch(threading.local):
     """Buffers that this thread is not using now."""
 

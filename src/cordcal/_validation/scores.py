@@ -554,12 +554,33 @@ class CheckedScores:
             self.raw[rows], self.kind, self.probabilities[rows], self.decision[rows]
         )
 
-    def in_domain(self, domain: Domain, log_floor: float) -> Matrix:
-        """Return the rows converted to a calibrator's domain, in a new array."""
-        if domain == "probabilities":
-            return self.probabilities.copy()
-        source = self.probabilities if self.kind == "probabilities" else self.raw
-        out = np.array(source, dtype=np.float64, order="C")
-        for at in row_blocks(*out.shape):
-            in_domain(out[at], self.kind, domain, log_floor, np)  # in place
+    def in_domain(
+        self,
+        domain: Domain,
+        log_floor: float,
+        *,
+        rows: Classes | None = None,
+        memory: Matrix | None = None,
+    ) -> Matrix:
+        """Return the rows converted to a calibrator's domain, in a new array or in ``memory``.
+
+        Parameters
+        ----------
+        domain : str
+            The domain; see `Domain`.
+        log_floor : float
+            Smaller probabilities are raised to this before the logarithm.
+        rows : ndarray of int, optional
+            Which rows, by default all.
+        memory : ndarray, optional
+            At least as many rows of float64.
+        """
+        converted = domain == "probabilities"
+        source = self.probabilities if converted or self.kind == "probabilities" else self.raw
+        shape = self.rows if rows is None else len(rows), self.classes
+        out = np.empty(shape) if memory is None else memory[: shape[0]]
+        for at in row_blocks(*shape):
+            out[at] = source[at if rows is None else rows[at]]
+            if not converted:
+                in_domain(out[at], self.kind, domain, log_floor, np)  # in place
         return out

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import row_blocks_of
 from cordcal._numeric.parallel import interruptible
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 
 Inverse = Callable[[Matrix], Matrix]
 """An approximate inverse of the Hessian: residual to step, both in the parameters' shape."""
+
+Step = Callable[[Matrix, Matrix], Matrix]
+"""A Newton step from parameters and gradient."""
 
 VarianceBlocks = Iterable[tuple[Matrix, Matrix]]
 """Blocks of the scores with a column of ones, and of w·p(1 − p)."""
@@ -48,25 +51,73 @@ class AffineProblem(ABC):
     preconditioner: Inverse | None = None
     # Whether to build it only once, and not again as the search proceeds.
     keeps_preconditioner = False
+    # The fewest rows of a block.
+    _least = 1
 
     def __init__(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+        self,
+        scores: Matrix,
+        labels: Labels,
+        weight: Vector | None,
+        ridge: Matrix | None = None,
+        memory: Matrix | None = None,
     ) -> None:
         self.scores = scores
         self.labels = labels
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
+        # The rows that count, and sums over such parts at the last evaluated point.
+        self._parts = [slice(0, scores.shape[0])]
+        self._memo: dict[int, Matrix] = {}
         # A row of weight zero has zero mass, so a factor of zero is as good as any.
         self._unweight = np.divide(
             1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0.0
         )
-        self._mass = np.empty_like(scores)
+        self._mass = np.empty_like(scores) if memory is None else memory[: scores.shape[0]]
         self._buffer = np.empty_like(scores[self._blocks()[0]])
-        self._observed = self._observe()
+        self._observed = self._observe(self._parts[0])
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and store the value and the probabilities."""
-        value, gradient = 0.0, -self._observed
+        gradient = -self._observed
+        value = self._add_loss(theta, gradient)
+        difference = theta - self.identity
+        value += float(np.vdot(self.ridge, difference * difference))
+        gradient += 2.0 * self.ridge * difference
+        self.value = value
+        return value, gradient
+
+    def without(self, folds: Sequence[slice], theta: Matrix, step: Step) -> Iterator[Matrix]:
+        """Leave out one fold of the rows after another, and yield where to start without it.
+
+        That is a Newton step from the parameters ``theta`` of all rows, where one pass serves
+        all folds.  The weights stay those of all rows, so value and ridge are smaller by the
+        share of the fold.
+        """
+        ridge, difference = self.ridge, theta - self.identity
+        parts = []
+        for fold in folds:
+            self._parts, observed = [fold], self._observe(fold)
+            gradient = -observed
+            parts.append((self._add_loss(theta, gradient), gradient, observed))
+        value, gradient, observed = (sum(part) for part in zip(*parts, strict=True))
+        starts, shares = [], []
+        for fold, part in zip(folds, parts, strict=True):
+            self._parts = [other for other in folds if other is not fold]
+            shares.append(sum(float(self.weight[other].sum()) for other in self._parts))
+            self.ridge = ridge * shares[-1]
+            self.value = value - part[0] + float(np.vdot(self.ridge, difference * difference))
+            slope = gradient - part[1] + 2.0 * self.ridge * difference
+            starts.append(theta + step(theta, slope))
+        for fold, part, start, share in zip(folds, parts, starts, shares, strict=True):
+            self._parts = [slice(0, fold.start), slice(fold.stop, self.labels.size)]
+            self.ridge, self._observed = ridge * share, observed - part[2]
+            yield start
+
+    def _add_loss(self, theta: Matrix, gradient: Matrix) -> float:
+        """Add the map's moments to ``gradient``, store the probabilities, return the loss."""
+        value = 0.0
+        self._memo.clear()
         ones = np.ones(self.scores.shape[1])  # BLAS sums short rows several times faster
         apply_map = self._map(theta)
         for rows in self._blocks():
@@ -79,11 +130,7 @@ class AffineProblem(ABC):
             mass *= (w / total)[:, None]
             value += float(w @ (np.log(total) - label_logit))
             self._add_moments(mass, x, gradient)
-        difference = theta - self.identity
-        value += float(np.vdot(self.ridge, difference * difference))
-        gradient += 2.0 * self.ridge * difference
-        self.value = value
-        return value, gradient
+        return value
 
     def is_separated(self, value: float) -> bool:
         """Return whether an objective this small proves that the optimum is at infinity.
@@ -99,8 +146,9 @@ class AffineProblem(ABC):
         """Return the Hessian at the point of the last `refresh` times a direction."""
 
     def _blocks(self) -> list[slice]:
-        """Yield the slices of rows of one pass."""
-        return row_blocks(*self.scores.shape)
+        """Return the slices of rows of one pass."""
+        shape = self.scores.shape[1], self._least
+        return [at for part in self._parts for at in row_blocks_of(part, *shape)]
 
     @staticmethod
     @abstractmethod
@@ -108,7 +156,7 @@ class AffineProblem(ABC):
         """Return a function that writes the affine map of its first argument to its second."""
 
     @abstractmethod
-    def _observe(self) -> Matrix:
+    def _observe(self, rows: slice) -> Matrix:
         """Return Σ w·1[y = j]·(x, 1), which the gradient subtracts from the map's moments."""
 
     @abstractmethod
@@ -161,10 +209,15 @@ class VectorProblem(AffineProblem):
     """``softmax(v·x + b)``; the preconditioner is the 2×2 block of each class."""
 
     def __init__(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+        self,
+        scores: Matrix,
+        labels: Labels,
+        weight: Vector | None,
+        ridge: Matrix | None = None,
+        memory: Matrix | None = None,
     ) -> None:
         self.identity = np.stack([np.ones(scores.shape[1]), np.zeros(scores.shape[1])])
-        super().__init__(scores, labels, weight, ridge)
+        super().__init__(scores, labels, weight, ridge, memory)
 
     @staticmethod
     def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
@@ -174,13 +227,13 @@ class VectorProblem(AffineProblem):
 
         return apply_map
 
-    def _observe(self) -> Matrix:
-        classes = self.scores.shape[1]
-        label_scores = self.scores[np.arange(self.labels.size), self.labels]
+    def _observe(self, rows: slice) -> Matrix:
+        classes, labels, weight = self.scores.shape[1], self.labels[rows], self.weight[rows]
+        label_scores = self.scores[rows][np.arange(labels.size), labels]
         return np.stack(
             [
-                np.bincount(self.labels, self.weight * label_scores, classes),
-                np.bincount(self.labels, self.weight, classes),
+                np.bincount(labels, weight * label_scores, classes),
+                np.bincount(labels, weight, classes),
             ]
         )
 
@@ -204,18 +257,26 @@ class VectorProblem(AffineProblem):
             result[1] -= mean @ mass
         return result + 2.0 * self.ridge * direction
 
-    def refresh(self) -> None:
+    def _part_moments(self, part: slice) -> Matrix:
+        """Return the moments of mass and variance over some rows: of x², x and 1."""
         classes = self.scores.shape[1]
-        second, variance = np.zeros((3, classes)), np.zeros((3, classes))
-        for rows in self._blocks():
+        moments = np.zeros((2, 3, classes))
+        for rows in row_blocks_of(part, classes):
             x, ones = self.scores[rows], np.ones(self.weight[rows].size)
-            for moments, mass in ((second, self._mass[rows]), (variance, self._variance(rows))):
-                moments[2] += ones @ mass
+            for sums, mass in zip(moments, (self._mass[rows], self._variance(rows)), strict=True):
+                sums[2] += ones @ mass
                 mass_x = np.multiply(mass, x, out=self._buffer[: ones.size])
-                moments[1] += ones @ mass_x
+                sums[1] += ones @ mass_x
                 mass_x *= x
-                moments[0] += ones @ mass_x
-        self._second = second
+                sums[0] += ones @ mass_x
+        return moments
+
+    def refresh(self) -> None:
+        for part in self._parts:
+            if part.start not in self._memo:
+                self._memo[part.start] = self._part_moments(part)
+        moments = np.sum([self._memo[part.start] for part in self._parts], axis=0)
+        self._second, variance = moments
         vv, vb, bb = variance
         vv += 2.0 * self.ridge[0]
         bb += 2.0 * self.ridge[1]
@@ -239,16 +300,19 @@ class MatrixProblem(AffineProblem):
     """
 
     def __init__(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+        self,
+        scores: Matrix,
+        labels: Labels,
+        weight: Vector | None,
+        ridge: Matrix | None = None,
+        memory: Matrix | None = None,
     ) -> None:
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
         self._products_left = 0.0
-        super().__init__(scores, labels, weight, ridge)
-
-    def _blocks(self) -> list[slice]:
         # Matrix products are fast if no side is short; but an interrupt waits for a whole one.
-        return row_blocks(*self.scores.shape, least=min(self.scores.shape[1], _MAX_SIDE))
+        self._least = min(classes, _MAX_SIDE)
+        super().__init__(scores, labels, weight, ridge, memory)
 
     @staticmethod
     def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
@@ -260,15 +324,16 @@ class MatrixProblem(AffineProblem):
 
         return apply_map
 
-    def _observe(self) -> Matrix:
+    def _observe(self, rows: slice) -> Matrix:
         from scipy.sparse import csr_array
 
-        rows, classes = self.scores.shape
+        labels = self.labels[rows]
         label_weights = csr_array(
-            (self.weight, (self.labels, np.arange(rows))), shape=(classes, rows)
+            (self.weight[rows], (labels, np.arange(labels.size))),
+            shape=(self.scores.shape[1], labels.size),
         )
         observed = np.empty_like(self.identity)
-        observed[:, :-1] = np.asarray(label_weights @ self.scores)
+        observed[:, :-1] = np.asarray(label_weights @ self.scores[rows])
         observed[:, -1] = label_weights.sum(axis=1)
         return observed
 

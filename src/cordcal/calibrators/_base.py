@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import operator
+import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -164,6 +164,75 @@ def check_positive_integer(name: str, value: Any) -> None:
         raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
 
 
+class SharedResults:
+    """Results that calibrators fitted on the same rows share; each is computed once.
+
+    Examples
+    --------
+    >>> shared = SharedResults()
+    >>> shared.get("two", lambda: 1 + 1), shared.get("two", lambda: 0)
+    (2, 2)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._results: dict[str, Any] = {}
+
+    def get(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return a result; if another thread is computing it, wait for it."""
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            if name not in self._results:
+                self._results[name] = compute()
+            return self._results[name]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldRows:
+    """Calibration rows in the order of their folds, so that each fold is a slice.
+
+    Attributes
+    ----------
+    original : CheckedScores
+        The scores, in their own order.
+    order : ndarray of int of shape (n,)
+        The indices of the rows in the order of the folds.
+    labels, weight : ndarray of shape (n,)
+        In that order; the weight may be None.
+    folds : sequence of slice
+        The rows of each fold.
+    shared : SharedResults
+        What several calibrators compute from these rows.
+    """
+
+    original: CheckedScores
+    order: Rows
+    labels: Labels
+    weight: Vector | None
+    folds: Sequence[slice]
+    shared: SharedResults
+
+    @property
+    def many(self) -> bool:
+        """Whether sharing work between folds pays; the folds of few rows are fitted one by one."""
+        return self.original.raw.size >= MIN_ENTRIES_TO_SHARE
+
+    def scores(self, domain: Domain) -> Matrix:
+        """Return all rows in a calibrator's domain, in a new array."""
+        return self.original.in_domain(domain, LOG_FLOOR, rows=self.order)
+
+    def without(
+        self, fold: slice, domain: Domain, memory: Matrix | None = None
+    ) -> tuple[Matrix, Labels, Vector | None]:
+        """Return the scores, labels and weights of the other folds, the scores in ``memory``."""
+        weight = None if self.weight is None else np.delete(self.weight, fold)
+        rows = np.delete(self.order, fold)
+        scores = self.original.in_domain(domain, LOG_FLOOR, rows=rows, memory=memory)
+        return scores, np.delete(self.labels, fold), weight
+
+
 class Calibrator(Estimator, ABC):
     """Base class of calibrators: fitted on scores and labels, they return direct probabilities.
 
@@ -237,10 +306,9 @@ class Calibrator(Estimator, ABC):
     # The fitted attributes that `_map` uses.
     _parameter_names: ClassVar[tuple[str, ...]] = ()
 
-    # While a fold is fitted: the fit on all rows, to start from.
-    _near: Self | None = None
-    # Whether a fit leaves, in other private attributes, what its folds can use again.
-    _precedes_folds = False
+    # What calibrators fitted on the same rows share.  If set, a fit leaves in other private
+    # attributes what its folds can use again.
+    _shared: SharedResults | None = None
 
     input: Kind
     n_classes_: int
@@ -454,33 +522,21 @@ class Calibrator(Estimator, ABC):
             model._fit(scores, labels, weight)
         return self
 
-    def _fit_folds(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, fold: Rows, count: int
-    ) -> Iterator[Self]:
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
         """Yield copies fitted without one fold each of the rows this calibrator was fitted on.
 
-        `_fit` may start from ``self._near``, this fit, and leave there what the folds share.  It
-        then stops when the log-likelihoods of other rows are accurate to about 1e-6, which is
-        all that a choice between calibrators needs.  Small problems are fitted like others.
-
-        Parameters
-        ----------
-        scores, labels, weight
-            All rows, in the domain `works_on`; not overwritten.
-        fold, count
-            The fold of each row, and the number of folds.
+        A family may start from this fit, share work between the folds, and stop when the
+        log-likelihoods of other rows are accurate to about 1e-6, which is all that a choice
+        between calibrators needs.  Here every fold is fitted like any rows.
         """
-        near = copy.copy(self) if scores.size >= MIN_ENTRIES_TO_SHARE else None
-        for number in range(count):
-            rows = np.flatnonzero(fold != number)
-            part_weight = None if weight is None else weight[rows]
-            check_two_classes(labels[rows], part_weight)
-            model = self._unfitted_copy(scores.shape[1])
-            model._near = near
-            with one_blas_thread():
-                model._fit(scores[rows], labels[rows], part_weight)
-            del model._near
+        for fold in rows.folds:
+            model = self._unfitted_copy(rows.original.classes)
+            model._fit(*rows.without(fold, self.works_on))
             yield model
+
+    def _share(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return what other calibrators of the same rows compute, too."""
+        return compute() if self._shared is None else self._shared.get(name, compute)
 
     def _unfitted_copy(self, classes: int) -> Self:
         params = self.get_params(deep=False)
@@ -494,8 +550,9 @@ class Calibrator(Estimator, ABC):
     def _fit_copy(self, classes: int) -> Iterator[Self]:
         """Yield an unfitted copy, and adopt its state on success: a failed fit changes nothing."""
         model = self._unfitted_copy(classes)
+        model._shared = self._shared
         yield model
-        if not self._precedes_folds:
+        if self._shared is None:
             model._forget()
         # Attributes that others set, such as scikit-learn's of a pipeline, stay.
         unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -244,8 +244,8 @@ _RESOLUTION = 1e-15
 # Levels lie between 0 and 1; those that differ by less differ only by rounding.
 _SAME_LEVEL = 1e-13
 
-# Points of chains that are processed together.
-_CHAIN_PIECE = 2**18
+# Abscissas that are processed together.
+_SORTED_PIECE = 2**18
 
 
 def fit_knots(
@@ -259,8 +259,48 @@ def fit_knots(
     >>> fit_knots(x, np.array([False, True, False, True, True]))
     (array([0.1, 0.2, 0.3, 0.4, 0.5]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
+    if weight is None:
+        return knots_of_hits(x.copy(), x[positive])
     pooled = _pool(x, positive, weight)
     return _knots(pooled.first, pooled.last, pooled.level)
+
+
+def knots_of_hits(x: Vector, hits: Vector) -> tuple[Vector, Vector]:
+    """Return the knots from all abscissas, in any order afterwards, and those of positive rows."""
+    return _knots_of_sorted(*_sort_from(_far_below(hits, x.size), x), hits)
+
+
+def _knots_of_sorted(ordered: Vector, dropped: int, hits: Vector) -> tuple[Vector, Vector]:
+    """Return the knots of sorted abscissas and of others that were dropped below the second."""
+    start, last_group = _elements(ordered, hits)
+    mass = np.diff(start, append=ordered.size).astype(np.float64)
+    mass[0] += dropped
+    element = np.searchsorted(ordered[start], hits, side="right") - 1
+    target = np.bincount(element, minlength=start.size) / mass
+    return _knots(ordered[start], ordered[last_group], _isotonic(target, mass))
+
+
+def _far_below(hits: Vector, rows: int) -> float:
+    """Return a bound; no group of abscissas below it reaches a positive row."""
+    return float(np.min(hits, initial=np.inf)) - 2.0 * _RESOLUTION * rows
+
+
+def _sort_from(bound: float, x: Vector) -> tuple[Vector, int]:
+    """Sort abscissas, of those below a bound only the first and the last; count the others.
+
+    With many classes most rows lie below every positive one, on the curve's first flat piece.
+    """
+    below = x < bound
+    count = int(np.count_nonzero(below))
+    if count <= x.size // 8 + 2:
+        x.sort()
+        return x, 0
+    low = x[below]
+    ordered = np.empty(x.size - count + 2)
+    ordered[:2] = low.min(), low.max()
+    np.compress(~below, x, out=ordered[2:])
+    ordered[2:].sort()
+    return ordered, count - 2
 
 
 def fit_centres(
@@ -324,14 +364,27 @@ def _elements(ordered: Vector, hits: Vector) -> tuple[Positions, Positions]:
     Abscissas that count as equal are a group.  A group with a positive row is an element, and so
     are all groups between two of these.
     """
-    start = group_starts(ordered)
-    with_hits = np.zeros(start.size + 1, dtype=bool)
-    with_hits[np.searchsorted(start, np.searchsorted(ordered, hits), side="right") - 1] = True
-    begins = with_hits.copy()
-    begins[1:] |= with_hits[:-1]
-    begins[0], begins[-1] = True, True
-    first_group = np.flatnonzero(begins)
-    return start[first_group[:-1]], start[first_group[1:] - 1]
+    first, last = _groups(ordered)
+
+    def group_of(position: Positions) -> tuple[Positions, Positions]:
+        """Return the first and the last position of the groups of some positions."""
+        if not first.size:
+            return position, position
+        nearest = np.searchsorted(first, position, side="right") - 1
+        inside = (nearest >= 0) & (position <= last[nearest])
+        return np.where(inside, first[nearest], position), np.where(inside, last[nearest], position)
+
+    with_hit, end_of_hit = group_of(np.searchsorted(ordered, np.sort(hits)))
+    begins = np.concatenate([[0, ordered.size], with_hit, end_of_hit + 1])
+    start = _distinct(begins)[:-1]
+    return start, group_of(np.append(start[1:], ordered.size) - 1)[0]
+
+
+def _distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the sorted distinct values, as `numpy.unique`, which is slower."""
+    values = np.sort(values)
+    distinct: npt.NDArray[Any] = values[np.append(True, values[1:] != values[:-1])[: values.size]]
+    return distinct
 
 
 def _isotonic(target: Vector, mass: Vector) -> Vector:
@@ -340,66 +393,76 @@ def _isotonic(target: Vector, mass: Vector) -> Vector:
     return np.asarray(isotonic_regression(target, weights=mass).x)
 
 
-# Close values this far below every positive row do not matter.
-_FAR_BELOW = 1e-9
-
-
 class FoldCurve:
     """Isotonic regressions of the same rows without one fold each; every fold is sorted once.
 
     The elements of all rows are found first.  Without a fold they have smaller masses, and some
-    are empty; a regression needs no more.  If different values count as equal, which ones do
-    depends on the fold that is left out, and the other folds are merged.
+    are empty; a regression needs no more.  If values close to a positive row form a chain, which
+    of them count as equal depends on the fold that is left out, and the other folds are merged.
 
     Parameters
     ----------
     x : sequence of ndarray
-        The sorted abscissas of each fold.
+        The abscissas of each fold; in any order afterwards.
     hits : sequence of ndarray
         The abscissas of its positive rows.
     """
 
     def __init__(self, x: Sequence[Vector], hits: Sequence[Vector]) -> None:
-        self._x, self._hits = x, hits
-        every = range(len(x))
-        ordered, all_hits = self._merged(every)
-        gap = np.diff(ordered)
-        relevant = ordered[1:] >= np.min(all_hits, initial=np.inf) - _FAR_BELOW
-        self._close = bool(((gap > 0.0) & (gap < _RESOLUTION) & relevant).any())
-        if self._close:
+        every = _distinct(np.concatenate(hits))
+        bound = _far_below(every, sum(part.size for part in x))
+        parts = [_sort_from(bound, part) for part in x]
+        # The abscissas around each positive one: the first and last of them, and the next.
+        first, last, after = np.full((3, every.size), np.inf)
+        last = -last
+        for part, _ in parts:
+            begin = np.searchsorted(part, every - 2.0 * _RESOLUTION)
+            end = np.searchsorted(part, every + 2.0 * _RESOLUTION, side="right")
+            some = np.flatnonzero(begin < end)
+            first[some] = np.minimum(first[some], part[begin[some]])
+            last[some] = np.maximum(last[some], part[end[some] - 1])
+            some = np.flatnonzero(end < part.size)
+            after[some] = np.minimum(after[some], part[end[some]])
+        if (last - first >= _RESOLUTION).any():
+            self._merged = [_merge(parts, hits, without=fold) for fold in range(len(x))]
             return
-        edges = ordered[_elements(ordered, all_hits)[0]]
+        self._merged = []
+        edges = _distinct(np.concatenate([[-np.inf], first, after[np.isfinite(after)]]))
         shape = len(x), edges.size
         self._mass, self._positive = np.empty(shape), np.empty(shape)
         self._first, self._last = np.full(shape, np.inf), np.full(shape, -np.inf)
-        for fold in every:
-            begin = np.searchsorted(x[fold], edges)
-            end = np.append(begin[1:], x[fold].size)
+        for fold, (part, dropped) in enumerate(parts):
+            begin = np.append(np.searchsorted(part, edges), part.size)
+            self._mass[fold] = np.diff(begin)
+            self._mass[fold, 0] += dropped
             element = np.searchsorted(edges, hits[fold], side="right") - 1
-            self._mass[fold] = end - begin
             self._positive[fold] = np.bincount(element, minlength=edges.size)
-            filled = np.flatnonzero(end > begin)
-            self._first[fold, filled] = x[fold][begin[filled]]
-            self._last[fold, filled] = x[fold][end[filled] - 1]
-
-    def _merged(self, folds: Iterable[int]) -> tuple[Vector, Vector]:
-        """Return the sorted abscissas of several folds, and their positive rows."""
-        # A stable sort merges sorted runs.
-        x, hits = zip(*((self._x[fold], self._hits[fold]) for fold in folds), strict=True)
-        return np.sort(np.concatenate(x), kind="stable"), np.concatenate(hits)
+            filled = np.flatnonzero(self._mass[fold])
+            self._first[fold, filled] = part[begin[filled]]
+            self._last[fold, filled] = part[begin[filled + 1] - 1]
 
     def knots_without(self, fold: int) -> tuple[Vector, Vector]:
         """Return the knots of the regression on all other folds, as `fit_knots` does."""
-        others = [number for number in range(len(self._x)) if number != fold]
-        if self._close:
-            pooled = _pool_sorted(*self._merged(others))
-            return _knots(pooled.first, pooled.last, pooled.level)
+        if self._merged:
+            return self._merged[fold]
+        others = np.arange(len(self._mass)) != fold
         mass = self._mass[others].sum(axis=0)
         filled = np.flatnonzero(mass)
         first = self._first[others].min(axis=0)[filled]
         last = self._last[others].max(axis=0)[filled]
         target = self._positive[others].sum(axis=0)[filled] / mass[filled]
         return _knots(first, last, _isotonic(target, mass[filled]))
+
+
+def _merge(
+    parts: Sequence[tuple[Vector, int]], hits: Sequence[Vector], without: int
+) -> tuple[Vector, Vector]:
+    """Return the knots of all sorted parts except one."""
+    others = [number for number in range(len(parts)) if number != without]
+    # A stable sort merges sorted runs.
+    ordered = np.sort(np.concatenate([parts[number][0] for number in others]), kind="stable")
+    dropped = sum(parts[number][1] for number in others)
+    return _knots_of_sorted(ordered, dropped, np.concatenate([hits[number] for number in others]))
 
 
 def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
@@ -414,32 +477,49 @@ def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
 
 def group_starts(x: Vector) -> Positions:
     """Return the positions in sorted ``x`` where groups of equal values begin, found greedily."""
-    apart = np.append(True, x[1:] - x[:-1] >= _RESOLUTION)
-    start = np.flatnonzero(apart)
-    end = np.append(start[1:], x.size)
+    first, last = _groups(x)
+    change = np.zeros(x.size + 1, dtype=np.int8)
+    change[first + 1], change[last + 1] = 1, -1
+    return np.flatnonzero(np.cumsum(change[:-1], dtype=np.int8) == 0)
+
+
+def _groups(x: Vector) -> tuple[Positions, Positions]:
+    """Return the first and the last position of each group of several equal values, greedily."""
+    pieces = range(0, x.size, _SORTED_PIECE)
+    gaps = (
+        np.flatnonzero(np.diff(x[at : at + _SORTED_PIECE + 1]) < _RESOLUTION) + at for at in pieces
+    )
+    close = np.concatenate([piece + 1 for piece in gaps])
+    first, last = _runs(close)
     # All neighbours in a chain may be close while its ends are not: cut such chains greedily.
-    chained = x[end - 1] - x[start] >= _RESOLUTION
-    if not chained.any():
-        return start
-    points = np.flatnonzero(np.repeat(chained, end - start))
-    for piece in range(0, points.size, _CHAIN_PIECE):
-        _cut_chains(x, apart, points[piece : piece + _CHAIN_PIECE])
-    return np.flatnonzero(apart)
+    chained = x[last] - x[first] >= _RESOLUTION
+    if chained.any():
+        in_chain = np.flatnonzero(np.repeat(chained, last - first))
+        close = np.delete(close, in_chain[_chain_cuts(x, close[in_chain])])
+        first, last = _runs(close)
+    return first, last
 
 
-def _cut_chains(x: Vector, apart: npt.NDArray[np.bool_], points: Positions) -> None:
-    """Mark the greedy group starts within chains of close neighbours, in place."""
-    # A piece may begin inside a group; that group starts at the last mark before it.
-    first = int(points[0])
-    while not apart[first]:
-        first -= 1
-    start, starts = float(x[first]), []
-    values = zip(points.tolist(), x[points].tolist(), apart[points].tolist(), strict=True)
-    for point, value, begins in values:
-        if begins or value - start >= _RESOLUTION:
-            start = value
-            starts.append(point)
-    apart[starts] = True
+def _runs(close: Positions) -> tuple[Positions, Positions]:
+    """Return the first and the last positions of groups, from all positions but the first."""
+    begins = np.diff(close, prepend=-1) != 1
+    return close[begins] - 1, close[np.append(begins[1:], True)[: close.size]]
+
+
+def _chain_cuts(x: Vector, points: Positions) -> Positions:
+    """Return which points of chains of close neighbours begin a group of their own."""
+    cuts, start, previous = [], 0.0, -1
+    for piece in range(0, points.size, _SORTED_PIECE):
+        some = points[piece : piece + _SORTED_PIECE]
+        values = zip(some.tolist(), x[some].tolist(), x[some - 1].tolist(), strict=True)
+        for number, (point, value, before) in enumerate(values, piece):
+            if point != previous + 1:
+                start = before
+            if value - start >= _RESOLUTION:
+                start = value
+                cuts.append(number)
+            previous = point
+    return np.array(cuts, dtype=np.intp)
 
 
 # Distance of an abscissa to the steps on either side: less than half of what separates two

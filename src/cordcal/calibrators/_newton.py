@@ -13,7 +13,7 @@ import numpy as np
 
 from cordcal._numeric.parallel import interruptible
 from cordcal._numeric.types import Matrix, Vector
-from cordcal.calibrators._affine_loss import AffineProblem
+from cordcal.calibrators._affine_loss import AffineProblem, Step
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ _MIN_DECREASE = 1e-10
 # The error of a step may cost a thousandth of that.
 _NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-11
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
-_COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
+_COARSEST, FINEST, NEAR_ACCURACY = 0.3, 1e-3, 0.03
 # Armijo's condition, and the shortest step length to try.
 _ARMIJO, _MIN_LENGTH = 1e-4, 1e-10
 # Hessian products per Newton step; ten times what a well-posed problem needs.
@@ -165,10 +165,33 @@ def newton_cg(
     floor: float,
     report: Report,
     largest: float = math.inf,
-    near: bool = False,
+    near: float | None = None,
 ) -> Optimum:
-    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    previous, accuracy = math.nan, _NEAR_ACCURACY if near else _COARSEST
+    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients.
+
+    ``near`` is the relative accuracy of the first step of a search that starts near the optimum.
+    """
+    accuracy = _COARSEST if near is None else near
+    return damped_newton(
+        problem,
+        start,
+        conjugate_steps(problem, accuracy, near=near is not None),
+        max_iter=max_iter,
+        floor=floor,
+        report=report,
+        largest=largest,
+        near=near is not None,
+    )
+
+
+def conjugate_steps(
+    problem: CurvedProblem, accuracy: float = NEAR_ACCURACY, *, near: bool = True
+) -> Step:
+    """Return a function for Newton steps from conjugate gradients.
+
+    ``accuracy`` is that of the first one; ``near`` as for `damped_newton`.
+    """
+    previous = math.nan
     negligible = _NEGLIGIBLE_NEAR if near else _NEGLIGIBLE
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
@@ -180,23 +203,14 @@ def newton_cg(
         # convergence near an optimum, cheap steps on the way to one at infinity.  It tightens
         # gradually, since a single good step does not mean that an optimum is near.
         if previous > 0.0:
-            accuracy = min(_COARSEST, max(_FINEST, size / previous, accuracy * accuracy))
+            accuracy = min(_COARSEST, max(FINEST, size / previous, accuracy * accuracy))
         previous = size
         # A small step needs few correct digits.
         enough = math.sqrt(negligible * problem.value / size) if size > 0.0 else 1.0
         accuracy = max(accuracy, min(enough, _COARSEST))
         return conjugate_gradients(problem, gradient, scaled, accuracy)
 
-    return damped_newton(
-        problem,
-        start,
-        step,
-        max_iter=max_iter,
-        floor=floor,
-        report=report,
-        largest=largest,
-        near=near,
-    )
+    return step
 
 
 def damped_newton(

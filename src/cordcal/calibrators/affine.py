@@ -7,7 +7,8 @@ Vector scaling (``vs``) and matrix scaling (``ms``), their structured, regularis
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,11 +22,24 @@ from cordcal.calibrators._affine_loss import (
     MatrixProblem,
     VectorProblem,
 )
-from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
-from cordcal.calibrators._newton import Optimum, Report, Separable, lbfgs, newton_cg, progress
+from cordcal.calibrators._base import Calibrator, FoldRows, Size, check_positive_integer
+from cordcal.calibrators._newton import (
+    FINEST,
+    NEAR_ACCURACY,
+    Optimum,
+    Report,
+    ScalarOptimum,
+    Separable,
+    conjugate_steps,
+    lbfgs,
+    newton_cg,
+    progress,
+)
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
-    cross_entropy,
+    CrossEntropy,
+    fit_shared_fold_temperatures,
+    fit_shared_temperature,
     fit_temperature,
     softmax_at_temperature,
     subsample,
@@ -54,16 +68,17 @@ class AffineCalibrator(Calibrator):
 
     # Parameters beyond this diverge.
     _largest: ClassVar[float] = np.inf
-    # The last one of the fit on all rows, or else of the first fold; for all folds.
+    _problem_class: ClassVar[type[AffineProblem]]
+    # The last one of the fit on all rows; the folds use it.
     _preconditioner: Inverse | None = None
 
     def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
         super().__init__(input=input)
         self.max_iter = max_iter
 
-    @abstractmethod
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        """Return the objective, including its ridge penalty."""
+    def _ridge(self, classes: int, rows: float) -> Matrix | None:
+        """Return the strength of the ridge penalty on each parameter."""
+        return None
 
     @abstractmethod
     def _store(self, theta: Matrix) -> None:
@@ -74,20 +89,14 @@ class AffineCalibrator(Calibrator):
         """Return the fitted attributes as the parameters of the problem."""
 
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
-        near = self._near
-        if near is not None:
-            problem.preconditioner, problem.keeps_preconditioner = near._preconditioner, True
-        best = newton_cg(
+        return newton_cg(
             problem,
             start,
             max_iter=self.max_iter,
             floor=VANISHED_LOSS,
             report=report,
             largest=self._largest,
-            near=near is not None,
         )
-        (self if near is None else near)._preconditioner = problem.preconditioner
-        return best
 
     def _start(self, problem: AffineProblem) -> Matrix:
         return tempered_start(problem)
@@ -99,38 +108,81 @@ class AffineCalibrator(Calibrator):
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_positive_integer("max_iter", self.max_iter)
         problem = self._problem(scores, labels, weight)
-        if self._near is not None and not _is_near(self._near, problem):
-            self._near = None
         work = scores.size * problem.identity.shape[1]
         with progress(self.key, work, self._known_steps(problem)) as report:
-            start = self._start(problem) if self._near is None else self._near._theta()
-            best = self._search(problem, start, report)
+            best = self._search(problem, self._start(problem), report)
+        self._preconditioner = problem.preconditioner
+        self._finish(problem, best)
+
+    def _problem(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, memory: Matrix | None = None
+    ) -> AffineProblem:
+        """Return the objective, including its ridge penalty."""
+        rows = scores.shape[0] if weight is None else float(weight.sum())
+        ridge = self._ridge(scores.shape[1], rows)
+        return self._problem_class(scores, labels, weight, ridge, memory)
+
+    def _finish(self, problem: AffineProblem, best: Optimum) -> None:
+        """Set the fitted attributes, and warn if there is no optimum."""
         self._store(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter
         warn_about_search(self, problem, best, self._advice())
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not self._is_near(rows):
+            yield from super()._fit_folds(rows)
+            return
+        problem = self._problem(rows.scores(self.works_on), rows.labels, rows.weight)
+        problem.preconditioner, problem.keeps_preconditioner = self._preconditioner, True
+        for start in problem.without(rows.folds, self._theta(), conjugate_steps(problem)):
+            model = self._unfitted_copy(rows.original.classes)
+            model._search_near(problem, start, FINEST)
+            yield model
+
+    def _search_near(self, problem: AffineProblem, start: Matrix, accuracy: float) -> None:
+        """Fit by a search that starts near the optimum, with the accuracy of its first step."""
+        best = newton_cg(
+            problem,
+            start,
+            max_iter=self.max_iter,
+            floor=VANISHED_LOSS,
+            report=lambda *step: None,
+            largest=self._largest,
+            near=accuracy,
+        )
+        self._finish(problem, best)
+
+    def _is_near(self, rows: FoldRows) -> bool:
+        """Return whether the optimum without a fold is close to that of all rows.
+
+        An optimum at infinity is not: where the search ends depends on its start.  Then many
+        steps were needed, or a class without rows is not held back by a ridge.
+        """
+        if not rows.many or self.n_iter_ > _MAX_STEPS_NEAR:
+            return False
+        ridge = self._ridge(rows.original.classes, 1.0)
+        if ridge is not None and ridge.all():
+            return True
+        return all(
+            np.bincount(
+                np.delete(rows.labels, fold),
+                None if rows.weight is None else np.delete(rows.weight, fold),
+                rows.original.classes,
+            ).all()
+            for fold in rows.folds
+        )
 
     def _advice(self) -> str:
         """Return what to do if the search does not converge."""
         return "raise max_iter"
 
 
-def _is_near(fitted: AffineCalibrator, problem: AffineProblem) -> bool:
-    """Return whether the optimum for a part of the rows is close to that of all rows.
-
-    An optimum at infinity is not: where the search ends depends on its start.  Then many steps
-    were needed, or a class without rows is not held back by a ridge.
-    """
-    rows_per_class = np.bincount(problem.labels, problem.weight, problem.scores.shape[1])
-    bounded = problem.ridge.all() or rows_per_class.all()
-    return bool(bounded) and fitted.n_iter_ <= _MAX_STEPS_NEAR
-
-
 def tempered_start(problem: AffineProblem) -> Matrix:
     """Return the identity over a temperature of at least 1: saturated scores have no gradient."""
     scores, labels, weight = subsample(problem.scores, problem.labels, problem.weight)
     shifted = scores - scores.max(axis=1, keepdims=True)
-    best = fit_temperature(cross_entropy, shifted, labels, weight)
+    best = fit_temperature(CrossEntropy, shifted, labels, weight)
     return problem.identity * float(np.exp(min(best.at, 0.0)))
 
 
@@ -207,12 +259,10 @@ class VectorScaling(AffineCalibrator):
     reference = "Guo et al. 2017, ICML"
 
     _parameter_names: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
+    _problem_class = VectorProblem
 
     scale_: Vector
     bias_: Vector
-
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        return VectorProblem(scores, labels, weight)
 
     def _store(self, theta: Matrix) -> None:
         self.scale_, self.bias_ = theta[0].copy(), theta[1] - theta[1].mean()
@@ -237,6 +287,7 @@ class _MatrixCalibrator(AffineCalibrator):
     most_classes = 999, "has K² parameters, too many"
 
     _parameter_names: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
+    _problem_class = MatrixProblem
 
     weight_: Matrix
     bias_: Vector
@@ -313,9 +364,6 @@ class MatrixScaling(_MatrixCalibrator):
 
     def __init__(self, *, input: Kind = "logits", max_iter: int = 200) -> None:
         super().__init__(input=input, max_iter=max_iter)
-
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        return MatrixProblem(scores, labels, weight)
 
     def _start(self, problem: AffineProblem) -> Matrix:
         return super()._start(problem) if _converges(problem) else problem.identity
@@ -419,15 +467,14 @@ class DirichletODIR(_MatrixCalibrator):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+    def _ridge(self, classes: int, rows: float) -> Matrix:
         for name in ("off_diagonal", "intercept"):
             value = getattr(self, name)
             if not 0.0 <= value < np.inf:
                 raise InputError(name, f"is {value!r}", "pass a finite number that is not negative")
-        ridge = matrix_ridge(
-            scores.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
+        return matrix_ridge(
+            classes, off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )
-        return MatrixProblem(scores, labels, weight, ridge)
 
     def _advice(self) -> str:
         diagonal = self.weight_.diagonal()
@@ -463,16 +510,35 @@ class StructuredCalibrator(AffineCalibrator):
         return problem.identity
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        near = None if self._near is None else self._near.temperature_
-        best = fit_temperature(cross_entropy, scores, labels, weight, near=near)
+        best = fit_shared_temperature(self, scores, labels, weight)
+        self._temper(best, scores, weight)
+        super()._fit(scores, labels, weight)
+
+    def _temper(self, best: ScalarOptimum, shifted: Matrix, weight: Vector | None) -> None:
+        """Set the temperature and the mixture, and turn the scores into L."""
         self.temperature_ = float(np.exp(-best.at))
         warn_about_temperature(self, best)
-        rows = scores.shape[0] if weight is None else float(weight.sum())
+        rows = shifted.shape[0] if weight is None else float(weight.sum())
         self.mix_ = 1.0 / (rows + 1.0)
         params = {name: getattr(self, name) for name in ("temperature_", "mix_")}
-        for at in row_blocks(*scores.shape):
-            mixed_log_probabilities(scores[at], params, np)
-        super()._fit(scores, labels, weight)
+        for at in row_blocks(*shifted.shape):
+            mixed_log_probabilities(shifted[at], params, np)
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not self._is_near(rows):
+            yield from Calibrator._fit_folds(self, rows)
+            return
+        scores, mass = (np.empty(rows.original.raw.shape) for _ in range(2))
+        optima, preconditioner = fit_shared_fold_temperatures(self, rows), self._preconditioner
+        for fold, best in zip(rows.folds, optima, strict=True):
+            model = self._unfitted_copy(rows.original.classes)
+            shifted, labels, weight = rows.without(fold, self.works_on, scores)
+            model._temper(best, shifted, weight)
+            problem = self._problem(shifted, labels, weight, mass)
+            problem.preconditioner, problem.keeps_preconditioner = preconditioner, True
+            model._search_near(problem, self._theta(), NEAR_ACCURACY)
+            preconditioner = problem.preconditioner
+            yield model
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -544,10 +610,8 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
 
     _parameter_names = ("temperature_", "mix_", "scale_", "bias_")
 
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        rows = scores.shape[0] if weight is None else float(weight.sum())
-        classes = scores.shape[1]
-        return VectorProblem(scores, labels, weight, np.full((2, classes), classes / rows))
+    def _ridge(self, classes: int, rows: float) -> Matrix:
+        return np.full((2, classes), classes / rows)
 
 
 class StructuredMatrixScaling(StructuredCalibrator, _MatrixCalibrator):
@@ -610,13 +674,10 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixCalibrator):
 
     _parameter_names = ("temperature_", "mix_", "weight_", "bias_")
 
-    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        rows = scores.shape[0] if weight is None else float(weight.sum())
-        classes = scores.shape[1]
-        ridge = matrix_ridge(
+    def _ridge(self, classes: int, rows: float) -> Matrix:
+        return matrix_ridge(
             classes,
             off_diagonal=classes * (classes - 1) / rows,
             diagonal=classes / rows,
             bias=classes / rows,
         )
-        return MatrixProblem(scores, labels, weight, ridge)

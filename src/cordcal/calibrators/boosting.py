@@ -21,7 +21,7 @@ from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FitCache, Folds, HeldOut
-from cordcal.calibrators.temperature import cross_entropy, fit_temperature, warn_about_temperature
+from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, warn_about_temperature
 from cordcal.repair.kernels import Stopwatch
 
 # As published: the number of fits that are averaged, and the rounds without a gain on the rows
@@ -121,7 +121,7 @@ class BoostedTemperature(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         shifted = scores - scores.max(axis=1, keepdims=True)
-        best = fit_temperature(cross_entropy, shifted, labels, weight)
+        best = fit_temperature(CrossEntropy, shifted, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         trees, _ = grow(self, scores, shifted / self.temperature_, labels, weight)

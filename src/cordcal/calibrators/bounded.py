@@ -15,8 +15,8 @@ from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.isotonic import TIE_BREAK, break_ties_to_first
 from cordcal.calibrators.temperature import (
+    CrossEntropy,
     apply_temperature,
-    cross_entropy,
     fit_temperature,
     softmax_at_temperature,
     warn_about_temperature,
@@ -103,7 +103,7 @@ class ProbabilityBounding(Calibrator):
     objective_: float
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, scores, labels, weight)
+        best = fit_temperature(CrossEntropy, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         p = apply_temperature(scores, self.temperature_)

@@ -20,7 +20,7 @@ from cordcal.calibrators._newton import minimise_scalar
 from cordcal.calibrators.temperature import (
     LOG_SCALE_RADIUS,
     VANISHED_LOSS,
-    cross_entropy,
+    CrossEntropy,
     fit_temperature,
     logit_unit,
     positive_curvature,
@@ -99,7 +99,7 @@ class ClasswiseTemperature(Calibrator):
         self.bias = bias
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        shared = fit_temperature(cross_entropy, scores, labels, weight)
+        shared = fit_temperature(CrossEntropy, scores, labels, weight)
         warn_about_temperature(self, shared)
         self.scale_ = np.full(self.n_classes_, math.exp(shared.at))
         self.bias_ = np.zeros(self.n_classes_)

@@ -6,6 +6,7 @@ other classes.  The shares of a blend and a Lift need no more.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import warnings
@@ -21,12 +22,13 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_digests
-from cordcal._numeric.parallel import default_threads, run_tasks
+from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
+from cordcal._validation.labels import check_two_classes
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, as_matrix, check_same_shape
 from cordcal._validation.warn import collect_warnings, collected
-from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator
+from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, FoldRows, SharedResults
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.registry import calibrator_class, make
 from cordcal.repair.kernels import Stopwatch
@@ -217,7 +219,12 @@ def _not_none(**arguments: Any) -> dict[str, Any]:
 
 
 def cross_fit(
-    fitted: Calibrator, original: CheckedScores, labels: Labels, weight: Vector | None, folds: Folds
+    fitted: Calibrator,
+    original: CheckedScores,
+    labels: Labels,
+    weight: Vector | None,
+    folds: Folds,
+    shared: SharedResults | None = None,
 ) -> HeldOut:
     """Fit a calibrator per fold on the other rows, and apply it to the rows of the fold.
 
@@ -229,15 +236,37 @@ def cross_fit(
         The calibration rows.
     folds : Folds
         Which rows are held out together.
+    shared : SharedResults, optional
+        What other calibrators cross-fitted on the same rows and folds have computed.
     """
-    scores = original.in_domain(fitted.works_on, LOG_FLOOR)
     held_out = HeldOut.empty(len(labels))
-    models = fitted._fit_folds(scores, labels, weight, folds.number, folds.count)
-    for number, model in enumerate(models):
-        test = np.flatnonzero(folds.number == number)
-        direct = model._predict_in_domain(scores[test])
+    for test, direct in _fold_predictions(fitted, original, labels, weight, folds, shared):
         held_out.store(test, direct, labels, original.decision)
     return held_out
+
+
+def _fold_predictions(
+    fitted: Calibrator,
+    original: CheckedScores,
+    labels: Labels,
+    weight: Vector | None,
+    folds: Folds,
+    shared: SharedResults | None = None,
+) -> Iterator[tuple[Labels, Matrix]]:
+    """Yield the rows of each fold, and their direct probabilities fitted on the others."""
+    order = np.argsort(folds.number, kind="stable")
+    ends = np.cumsum(np.bincount(folds.number, minlength=folds.count)).tolist()
+    slices = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+    rows = FoldRows(
+        original, order, labels[order], _take(weight, order), slices, shared or SharedResults()
+    )
+    for number in range(folds.count):
+        train = folds.number != number
+        check_two_classes(labels[train], _take(weight, train))
+    with one_blas_thread():
+        for fold, model in zip(slices, fitted._fit_folds(rows), strict=True):
+            scores = original.in_domain(fitted.works_on, LOG_FLOOR, rows=order[fold])
+            yield order[fold], model._predict_in_domain(scores)
 
 
 def cross_fit_any(
@@ -273,7 +302,7 @@ def cross_fit_any(
     return held_out
 
 
-def _take(values: Scores | None, rows: Labels) -> Scores | None:
+def _take(values: Scores | None, rows: npt.NDArray[Any]) -> Scores | None:
     return None if values is None else values[rows]
 
 
@@ -310,6 +339,7 @@ class FitCache:
         self, original: CheckedScores, labels: Labels, weight: Vector | None, folds: Folds
     ) -> None:
         self.original, self.labels, self.weight, self.folds = original, labels, weight, folds
+        self._shared, self._shared_by_folds = SharedResults(), SharedResults()
         self._fits: dict[str, Fit] = {}
         self._candidates: dict[str, tuple[Candidate | None, str | None]] = {}
 
@@ -363,16 +393,13 @@ class FitCache:
     def held_out_matrix(self, key: str) -> Matrix:
         """Return all held-out probabilities of a calibrator, which `candidate` does not keep."""
         model = make(key, input=self.original.kind)
-        model._precedes_folds = True
+        model._shared = self._shared
         self._fit(model)
-        scores = self.original.in_domain(model.works_on, LOG_FLOOR)
-        direct = np.empty(scores.shape)
-        folds = self.folds
-        models = model._fit_folds(scores, self.labels, self.weight, folds.number, folds.count)
+        direct = np.empty(self.original.raw.shape)
+        rows = self.original, self.labels, self.weight, self.folds, self._shared_by_folds
         with _record_warnings():
-            for number, part in enumerate(models):
-                rows = np.flatnonzero(folds.number == number)
-                direct[rows] = part._predict_in_domain(scores[rows])
+            for test, part in _fold_predictions(model, *rows):
+                direct[test] = part
         return direct
 
     def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
@@ -380,12 +407,17 @@ class FitCache:
         try:
             if key not in self._fits:
                 model = make(key, input=self.original.kind)
-                model._precedes_folds = True
+                model._shared = self._shared
                 self._fits[key] = self._fit(model)
             fit = self._fits[key]
             with _record_warnings() as messages:
                 held_out = getattr(fit.model, "held_out_", None) or cross_fit(
-                    fit.model, self.original, self.labels, self.weight, self.folds
+                    fit.model,
+                    self.original,
+                    self.labels,
+                    self.weight,
+                    self.folds,
+                    self._shared_by_folds,
                 )
             fit.model._forget()
         except (ValueError, ArithmeticError, RuntimeError) as error:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from itertools import combinations
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import row_blocks_of
 from cordcal._numeric.expressions import exp, plus, shares, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, FoldRows, Size
+from cordcal.calibrators._newton import ScalarOptimum
 from cordcal.calibrators.temperature import (
-    Objective,
+    CrossEntropy,
+    TemperedLoss,
     apply_temperature,
-    cross_entropy,
+    fit_fold_temperatures,
     fit_temperature,
     softmax_at_temperature,
     warn_about_temperature,
@@ -83,29 +86,30 @@ class EnsembleTemperature(Calibrator):
     objective_: float
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        near = None if self._near is None else self._near.temperature_
-        best = fit_temperature(
-            squared_error, scores, labels, weight, make_guide=cross_entropy, near=near
+        best = fit_temperature(SquaredError, scores, labels, weight, make_guide=CrossEntropy)
+        ((gram, moment),) = _mixture_sums(
+            scores, labels, row_weights(len(labels), weight), [best], [slice(0, 0)]
         )
+        self._store(best, gram, moment)
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not rows.many:
+            yield from super()._fit_folds(rows)
+            return
+        loss = SquaredError(rows.scores(self.works_on), rows.labels, rows.weight)
+        optima = fit_fold_temperatures(loss, self.temperature_, rows.folds)
+        sums = _mixture_sums(loss.shifted, rows.labels, loss.weight, optima, rows.folds)
+        for fold, best, (gram, moment) in zip(rows.folds, optima, sums, strict=True):
+            share = float(np.delete(loss.weight, fold).sum())
+            model = self._unfitted_copy(rows.original.classes)
+            model._store(best, gram / share, moment / share)
+            yield model
+
+    def _store(self, best: ScalarOptimum, gram: Matrix, moment: Vector) -> None:
+        """Set the fitted attributes; the weights minimise the mixture's mean squared error."""
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        self.weights_, self.objective_ = self._mix(scores, labels, weight)
-
-    def _mix(self, shifted: Matrix, labels: Labels, weight: Vector | None) -> tuple[Vector, float]:
-        """Return the best weights and their mean squared error."""
-        rows, classes = shifted.shape
-        w = row_weights(rows, weight) / classes
-        gram, moment = np.zeros((3, 3)), np.zeros(3)
-        for at in row_blocks(rows, classes):
-            tempered = apply_temperature(shifted[at].copy(), self.temperature_)
-            original = apply_temperature(shifted[at].copy(), 1.0)
-            members = [tempered, original, np.full_like(tempered, 1.0 / classes)]
-            label_entries = np.arange(tempered.shape[0]), labels[at]
-            for i, first in enumerate(members):
-                moment[i] += w[at] @ first[label_entries]
-                for j, second in enumerate(members):
-                    gram[i, j] += w[at] @ np.vecdot(first, second)
-        return best_mixture(gram, moment, 1.0 / classes)
+        self.weights_, self.objective_ = best_mixture(gram, moment, 1.0 / self.n_classes_)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -119,7 +123,7 @@ def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector,
     """Minimise ``w·gram·w − 2 w·moment + constant`` over the simplex, exactly, face by face."""
     best: tuple[float, npt.NDArray[np.float64]] = (math.inf, np.zeros(moment.size))
     for size in range(1, moment.size + 1):
-        for face in map(list, combinations(range(moment.size), size)):
+        for face in map(list, itertools.combinations(range(moment.size), size)):
             system = np.ones((size + 1, size + 1))
             system[:size, :size], system[size, size] = gram[np.ix_(face, face)], 0.0
             right = np.append(moment[face], 1.0)
@@ -135,27 +139,61 @@ def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector,
     return best[1], best[0]
 
 
-def squared_error(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
-    """Return the mean squared error of ``softmax(β·shifted)`` as a function of log β."""
-    rows, classes = shifted.shape
-    w = row_weights(rows, weight) / classes
+def _mixture_sums(
+    shifted: Matrix,
+    labels: Labels,
+    weight: Vector,
+    optima: Sequence[ScalarOptimum],
+    folds: Sequence[slice],
+) -> list[tuple[Matrix, Vector]]:
+    """Return the quadratic of the mixture's squared error for each temperature and left-out fold.
 
-    def objective(log_beta: float) -> tuple[float, float, float]:
-        beta = math.exp(log_beta)
-        value = slope = curvature = convex = 0.0
-        for at in row_blocks(rows, classes):
-            z = shifted[at]
-            q = apply_temperature(z.copy(), 1.0 / beta)
+    Its parts are the products of the tempered, original and uniform probabilities with each
+    other, and with the labels.
+    """
+    rows, classes = shifted.shape
+    sums = [(np.zeros((3, 3)), np.zeros(3)) for _ in folds]
+    edges = sorted({0, rows, *(fold.start for fold in folds), *(fold.stop for fold in folds)})
+    for part in itertools.starmap(slice, itertools.pairwise(edges)):
+        for at in row_blocks_of(part, classes):
+            w, label_entries = weight[at] / classes, (np.arange(at.stop - at.start), labels[at])
+            original = apply_temperature(shifted[at].copy(), 1.0)
+            uniform = np.full_like(original, 1.0 / classes)
+            for best, fold, (gram, moment) in zip(optima, folds, sums, strict=True):
+                if fold.start <= at.start < fold.stop:
+                    continue
+                tempered = apply_temperature(shifted[at].copy(), math.exp(-best.at))
+                members = [tempered, original, uniform]
+                moment += [w @ member[label_entries] for member in members]
+                for i, j in itertools.combinations_with_replacement(range(3), 2):
+                    gram[i, j] += w @ np.vecdot(members[i], members[j])
+    for gram, _ in sums:
+        gram += np.triu(gram, 1).T
+    return sums
+
+
+class SquaredError(TemperedLoss):
+    """The mean squared error of ``softmax(β·shifted)`` as a function of log β."""
+
+    def sums(self, log_beta: float, rows: slice) -> Vector:
+        """Return the sums of the loss, its slope and its curvature, in two parts, in β."""
+        sums = np.zeros(4)
+        for at in row_blocks_of(rows, self.shifted.shape[1]):
+            z, w = self.shifted[at], self.weight[at] / self.shifted.shape[1]
+            q = apply_temperature(z.copy(), math.exp(-log_beta))
             centred = z - np.vecdot(q, z)[:, None]
             first = q * centred  # dq/dβ
             second = first * centred - q * np.vecdot(first, centred)[:, None]  # d²q/dβ²
             error = q
-            error[np.arange(q.shape[0]), labels[at]] -= 1.0
-            value += float(w[at] @ np.vecdot(error, error))
-            slope += 2.0 * float(w[at] @ np.vecdot(error, first))
-            convex += 2.0 * float(w[at] @ np.vecdot(first, first))
-            curvature += 2.0 * float(w[at] @ np.vecdot(error, second))
+            error[np.arange(q.shape[0]), self.labels[at]] -= 1.0
+            sums[0] += w @ np.vecdot(error, error)
+            sums[1] += 2.0 * (w @ np.vecdot(error, first))
+            sums[2] += 2.0 * (w @ np.vecdot(first, first))
+            sums[3] += 2.0 * (w @ np.vecdot(error, second))
+        return sums
+
+    def from_sums(self, log_beta: float, sums: Vector) -> tuple[float, float, float]:
+        """Return the loss and its derivatives in log β."""
+        beta, (value, slope, convex, curvature) = math.exp(log_beta), sums.tolist()
         exact = beta * beta * (convex + curvature) + beta * slope
         return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
-
-    return objective

@@ -17,7 +17,7 @@ from cordcal.calibrators._newton import damped_newton, progress
 from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
-    cross_entropy,
+    CrossEntropy,
     fit_temperature,
     logit_unit,
     subsample,
@@ -154,7 +154,7 @@ class EntropyProblem:
 
     def start(self) -> Vector:
         """Return the parameters of the best temperature for all rows, but at least 1."""
-        best = fit_temperature(cross_entropy, *subsample(self.shifted, self.labels, self.weight))
+        best = fit_temperature(CrossEntropy, *subsample(self.shifted, self.labels, self.weight))
         temperature = math.exp(-min(best.at, 0.0))
         return np.array([0.0, math.log(math.expm1(min(temperature, 100.0)))])
 

@@ -25,19 +25,21 @@ from cordcal._numeric.expressions import (
     times,
 )
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
-from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, Rows, Size
+from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._curves import (
     FoldCurve,
     curve_parameters,
     fit_centres,
     fit_knots,
     interpolate,
+    knots_of_hits,
     venn_abers_knots,
 )
+from cordcal.calibrators._newton import ScalarOptimum
 from cordcal.calibrators.temperature import (
     apply_temperature,
-    cross_entropy,
-    fit_temperature,
+    fit_shared_fold_temperatures,
+    fit_shared_temperature,
     softmax_at_temperature,
     warn_about_temperature,
 )
@@ -114,20 +116,16 @@ class IsotonicOneVsAll(Calibrator):
             ]
         )
 
-    def _fit_folds(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, fold: Rows, count: int
-    ) -> Iterator[Self]:
-        if weight is not None or scores.size < MIN_ENTRIES_TO_SHARE:
-            yield from super()._fit_folds(scores, labels, weight, fold, count)
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if rows.weight is not None or not rows.many:
+            yield from super()._fit_folds(rows)
             return
-        parts = [np.flatnonzero(fold == number) for number in range(count)]
-        columns = [np.ascontiguousarray(scores[rows].T) for rows in parts]
-        truth = [labels[rows] for rows in parts]
-
-        knots: list[list[tuple[Vector, Vector]]] = [[] for _ in parts]
+        scores = rows.scores(self.works_on)
+        knots: list[list[tuple[Vector, Vector]]] = [[] for _ in rows.folds]
         for k in range(scores.shape[1]):
-            hits = [part[k][y == k] for part, y in zip(columns, truth, strict=True)]
-            curve = FoldCurve([np.sort(part[k]) for part in columns], hits)
+            column, positive = scores[:, k].copy(), rows.labels == k
+            hits = [column[fold][positive[fold]] for fold in rows.folds]
+            curve = FoldCurve([column[fold] for fold in rows.folds], hits)
             for number, store in enumerate(knots):
                 store.append(curve.knots_without(number))
         for fold_knots in knots:
@@ -208,14 +206,27 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
 
     temperature_: float
 
-    _fit_folds = Calibrator._fit_folds  # each fold has its own temperature
-
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        near = None if self._near is None else self._near.temperature_
-        best = fit_temperature(cross_entropy, scores, labels, weight, near=near)
+        best = fit_shared_temperature(self, scores, labels, weight)
+        self._fit_tempered(best, scores, labels, weight)
+
+    def _fit_tempered(
+        self, best: ScalarOptimum, shifted: Matrix, labels: Labels, weight: Vector | None
+    ) -> None:
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        super()._fit(apply_temperature(scores, self.temperature_), labels, weight)
+        super()._fit(apply_temperature(shifted, self.temperature_), labels, weight)
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not rows.many:
+            yield from Calibrator._fit_folds(self, rows)
+            return
+        memory = np.empty(rows.original.raw.shape)
+        optima = fit_shared_fold_temperatures(self, rows)
+        for fold, best in zip(rows.folds, optima, strict=True):
+            model = self._unfitted_copy(rows.original.classes)
+            model._fit_tempered(best, *rows.without(fold, self.works_on, memory))
+            yield model
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -408,22 +419,25 @@ class IsotonicPooled(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows, classes = scores.shape
+        at_label = np.arange(rows), labels
+        if weight is None:
+            self.knot_x_, self.knot_y_ = knots_of_hits(scores.reshape(-1), scores[at_label])
+            return
         is_label = np.zeros((rows, classes), dtype=bool)
-        is_label[np.arange(rows), labels] = True
-        entry_weight = None if weight is None else np.repeat(weight, classes)
+        is_label[at_label] = True
+        entry_weight = np.repeat(weight, classes)
         self.knot_x_, self.knot_y_ = fit_knots(scores.ravel(), is_label.ravel(), entry_weight)
 
-    def _fit_folds(
-        self, scores: Matrix, labels: Labels, weight: Vector | None, fold: Rows, count: int
-    ) -> Iterator[Self]:
-        if weight is not None or scores.size < MIN_ENTRIES_TO_SHARE:
-            yield from super()._fit_folds(scores, labels, weight, fold, count)
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if rows.weight is not None or not rows.many:
+            yield from super()._fit_folds(rows)
             return
-        parts = [np.flatnonzero(fold == number) for number in range(count)]
-        ordered = [np.sort(scores[rows], axis=None) for rows in parts]
-        hits = [scores[rows, labels[rows]] for rows in parts]
-        curve = FoldCurve(ordered, hits)
-        for number in range(count):
+        scores = rows.scores(self.works_on)
+        hits = scores[np.arange(len(scores)), rows.labels]
+        curve = FoldCurve(
+            [scores[fold].reshape(-1) for fold in rows.folds], [hits[fold] for fold in rows.folds]
+        )
+        for number in range(len(rows.folds)):
             model = self._unfitted_copy(scores.shape[1])
             model.knot_x_, model.knot_y_ = curve.knots_without(number)
             yield model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.arrays import block_buffer, row_blocks
+from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
     log_shares,
@@ -19,13 +20,13 @@ from cordcal._numeric.expressions import (
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
+from cordcal.calibrators._base import Calibrator, FoldRows, Size, check_positive_integer
 from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
-    cross_entropy,
+    CrossEntropy,
     fit_temperature,
     logit_span,
     logit_unit,
@@ -39,6 +40,9 @@ _MIN_SLOPE, _WIDE_SPAN = 1e-3, 64.0
 _SEGMENTS = 12
 
 Positions = npt.NDArray[np.intp]
+
+Listed = tuple[slice, Positions, Vector]
+"""A block of rows, and the rows and values of entries taken out of it."""
 
 
 class MonotoneMap(Calibrator):
@@ -126,8 +130,7 @@ class MonotoneMap(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_positive_integer("max_iter", self.max_iter)
-        near = self._near
-        self.unit_ = logit_unit(scores, weight) if near is None else near.unit_
+        self.unit_ = logit_unit(scores, weight)
         scores /= self.unit_
         with progress(self.key, scores.size) as report:
             problem, best = fit_slopes(
@@ -137,12 +140,42 @@ class MonotoneMap(Calibrator):
                 smoothness=self.smoothness,
                 max_iter=self.max_iter,
                 report=report,
-                near=None if near is None else (near.knots_, near.slopes_),
             )
+        self._store(problem, best)
+
+    def _store(self, problem: MonotoneProblem, best: Optimum) -> None:
         self.knots_, self.slopes_ = problem.knots, best.theta
         self.objective_, self.n_iter_ = best.value, best.n_iter
         self.gradient_norm_ = best.gradient_norm
         warn_about_search(self, problem, best)
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not rows.many:
+            yield from super()._fit_folds(rows)
+            return
+        shifted = rows.scores(self.works_on)
+        shifted /= self.unit_
+        weights = [_without(fold, rows.labels.size, rows.weight) for fold in rows.folds]
+        min_slopes = [least_slope(shifted, others) for others in weights]
+        to_log_probabilities(shifted)
+        problems = MonotoneProblem.without_folds(
+            shifted, rows.labels, weights, self.smoothness, min_slopes, rows.folds
+        )
+        for problem in problems:
+            model = self._unfitted_copy(rows.original.classes)
+            model.unit_ = self.unit_
+            start = _mean_slopes(self.knots_, self.slopes_, problem.knots)
+            best = damped_newton(
+                problem,
+                np.maximum(start, problem.min_slope),
+                problem.step,
+                max_iter=self.max_iter,
+                floor=VANISHED_LOSS,
+                report=lambda *step: None,
+                near=True,
+            )
+            model._store(problem, best)
+            yield model
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         slopes = self.slopes_[1:]
@@ -168,32 +201,35 @@ def fit_slopes(
     smoothness: float,
     max_iter: int,
     report: Report,
-    near: tuple[Vector, Vector] | None = None,
 ) -> tuple[MonotoneProblem, Optimum]:
-    """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten.
-
-    ``near`` has the knots and slopes of a fit that includes these rows.
-    """
-    min_slope = _MIN_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
-    slope = 1.0
-    if near is None:
-        # Saturated scores have no gradient: start with a slope of at most 1.
-        log_slope = fit_temperature(cross_entropy, *subsample(shifted, labels, weight)).at
-        slope = math.exp(min(log_slope, 0.0))
+    """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
+    min_slope = least_slope(shifted, weight)
+    # Saturated scores have no gradient: start with a slope of at most 1.
+    log_slope = fit_temperature(CrossEntropy, *subsample(shifted, labels, weight)).at
     to_log_probabilities(shifted)
     problem = MonotoneProblem(shifted, labels, weight, smoothness, min_slope)
-    knots = problem.knots
-    start = np.full(knots.size, slope) if near is None else _mean_slopes(*near, knots)
     best = damped_newton(
         problem,
-        np.maximum(start, min_slope),
+        np.full(problem.knots.size, max(math.exp(min(log_slope, 0.0)), min_slope)),
         problem.step,
         max_iter=max_iter,
         floor=VANISHED_LOSS,
         report=report,
-        near=near is not None,
     )
     return problem, best
+
+
+def _without(fold: slice, rows: int, weight: Vector | None) -> Vector:
+    """Return weights that sum to one, and are zero in the fold."""
+    others = np.delete(np.arange(rows), fold)
+    weights = np.zeros(rows)
+    weights[others] = row_weights(others.size, None if weight is None else weight[others])
+    return weights
+
+
+def least_slope(shifted: Matrix, weight: Vector | None) -> float:
+    """Return the lower bound of the slopes."""
+    return _MIN_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
 
 
 def _mean_slopes(knots: Vector, slopes: Vector, new_knots: Vector) -> Vector:
@@ -210,16 +246,20 @@ def to_log_probabilities(shifted: Matrix) -> None:
         log_shares(shifted[at], np)
 
 
-def quantile_knots(levels: Matrix, labels: Labels, weight: Vector | None) -> Vector:
-    """Return the knots: quantiles of the labels' and each row's two largest log-probabilities."""
-    rows = np.arange(labels.size)
-    largest = np.partition(levels, -2, axis=1)[:, -2:]
-    pool = np.concatenate([levels[rows, labels], largest[:, 0], largest[:, 1]])
+def relevant_levels(levels: Matrix, labels: Labels) -> Matrix:
+    """Return the log-probability of each label, and the two largest of each row."""
+    relevant = np.empty((3, labels.size))
+    relevant[0] = levels[np.arange(labels.size), labels]
+    for at in row_blocks(*levels.shape):
+        relevant[1:, at] = np.partition(levels[at], -2, axis=1)[:, -2:].T
+    return relevant
+
+
+def quantile_knots(relevant: Matrix, weight: Vector) -> Vector:
+    """Return the knots: quantiles of the relevant log-probabilities."""
     share = np.linspace(0.0, 1.0, _SEGMENTS + 1)[1:-1]
     # The only method that supports weights; a weight of 2 counts as two rows.
-    inner = np.quantile(
-        pool, share, method="inverted_cdf", weights=np.tile(row_weights(rows.size, weight), 3)
-    )
+    inner = np.quantile(relevant.ravel(), share, method="inverted_cdf", weights=np.tile(weight, 3))
     return np.append(np.unique(inner[inner < 0.0]), 0.0)
 
 
@@ -242,36 +282,60 @@ class MonotoneProblem:
         smoothness: float,
         min_slope: float = _MIN_SLOPE,
     ) -> None:
-        self.min_slope = min_slope
-        self.knots = quantile_knots(levels, labels, weight)
-        self.length = np.diff(self.knots, prepend=self.knots[0])
-        self.weight = row_weights(labels.size, weight)
-        difference = np.diff(np.eye(self.knots.size), axis=0)
+        relevant, w = relevant_levels(levels, labels), row_weights(labels.size, weight)
+        self._set_knots(quantile_knots(relevant, w), smoothness, min_slope)
+        lists = _take_out(levels, self.knots, row_blocks(*levels.shape))
+        self._set_rows(levels, relevant, w, lists)
+
+    @classmethod
+    def without_folds(
+        cls,
+        levels: Matrix,
+        labels: Labels,
+        weights: Sequence[Vector],
+        smoothness: float,
+        min_slopes: Sequence[float],
+        folds: Sequence[slice],
+    ) -> Iterator[Self]:
+        """Yield the problem without each fold, whose weights are zero.
+
+        The problems share the matrix and the lists.
+        """
+        relevant = relevant_levels(levels, labels)
+        problems = []
+        for weight, min_slope, fold in zip(weights, min_slopes, folds, strict=True):
+            problem = cls.__new__(cls)
+            rest = np.delete(relevant, fold, axis=1), np.delete(weight, fold)
+            problem._set_knots(quantile_knots(*rest), smoothness, min_slope)
+            problems.append(problem)
+        lowest = min((problem.knots for problem in problems), key=lambda knots: float(knots[0]))
+        blocks = [at for fold in folds for at in row_blocks_of(fold, levels.shape[1])]
+        lists = _take_out(levels, lowest, blocks)
+        for weight, problem, fold in zip(weights, problems, folds, strict=True):
+            some = [part for part in lists if not fold.start <= part[0].start < fold.stop]
+            problem._set_rows(levels, relevant, weight, some)
+            yield problem
+
+    def _set_knots(self, knots: Vector, smoothness: float, min_slope: float) -> None:
+        self.min_slope, self.knots = min_slope, knots
+        self.length = np.diff(knots, prepend=knots[0])
+        difference = np.diff(np.eye(knots.size), axis=0)
         self.penalty: Matrix = smoothness * difference.T @ difference
-        rows = np.arange(labels.size)
-        self.label = self._locate(levels[rows, labels])
-        self.top = self._locate(levels.max(axis=1))
+
+    def _set_rows(
+        self, low: Matrix, relevant: Matrix, weight: Vector, lists: Sequence[Listed]
+    ) -> None:
+        self.low, self.weight = low, weight
+        self.label, self.top = self._locate(relevant[0]), self._locate(relevant[2])
         one_hot = np.eye(self.knots.size)[self.label[0]]
-        self.observed: Vector = self.weight @ self._derivative(
-            one_hot, one_hot * self.label[1][:, None]
-        )
-        self.blocks = [(at, *self._take_out(levels[at])) for at in row_blocks(*levels.shape)]
-        self.low = levels
+        self.observed: Vector = weight @ self._derivative(one_hot, one_hot * self.label[1][:, None])
+        self.blocks = [(at, row, *self._locate(levels)) for at, row, levels in lists]
         self.hessian: Matrix
 
     def _locate(self, levels: Vector) -> tuple[Positions, Vector]:
         """Return the segment of each log-probability L, and L − k_s."""
         segment = np.searchsorted(self.knots[:-1], levels)
         return segment, levels - self.knots[segment]
-
-    def _take_out(self, block: Matrix) -> tuple[Positions, Positions, Vector]:
-        """Remove entries above the first segment from a block; return rows, segments, L − k_s."""
-        row, column = np.nonzero(block > self.knots[0])
-        segment, below = self._locate(block[row, column])
-        if self.knots.size > 1:
-            block[row, column] = LOWEST_SHIFTED
-        block -= self.knots[0]
-        return row, segment, below
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
         """Return the objective and its gradient, and store the Hessian."""
@@ -287,7 +351,7 @@ class MonotoneProblem:
         for at, row, segment, below in self.blocks:
             w, low = self.weight[at], self.low[at]
             q = np.multiply(low, theta[0], out=buffer[: w.size])
-            q += (offset[0] - highest[at])[:, None]
+            q += (offset[0] - theta[0] * self.knots[0] - highest[at])[:, None]
             np.exp(q, out=q)
             q_listed = np.exp(theta[segment] * below + offset[segment] - highest[at][row])
             moments = self._moments(q, low, row * count + segment, q_listed, below)
@@ -310,10 +374,12 @@ class MonotoneProblem:
         powers = (q_listed, q_listed * below, q_listed * below * below)
         listed = [np.bincount(cell, x, rows * count) for x in powers]
         moments = np.stack(listed).astype(np.float64, copy=False).reshape(3, rows, count)
-        moments[0, :, 0] += q.sum(axis=1)
+        total, knot = q.sum(axis=1), self.knots[0]
         q *= low
-        moments[1, :, 0] += q.sum(axis=1)
-        moments[2, :, 0] += np.vecdot(q, low)
+        first, second = q.sum(axis=1), np.vecdot(q, low)
+        moments[0, :, 0] += total
+        moments[1, :, 0] += first - knot * total
+        moments[2, :, 0] += second - knot * (2.0 * first - knot * total)
         return moments
 
     def is_separated(self, value: float) -> bool:
@@ -335,3 +401,15 @@ class MonotoneProblem:
     def step(self, theta: Vector, gradient: Vector) -> Vector:
         """Return the Newton step that keeps every slope above its bound."""
         return bounded_step(self.hessian, gradient, theta - self.min_slope)
+
+
+def _take_out(levels: Matrix, knots: Vector, blocks: Sequence[slice]) -> list[Listed]:
+    """Remove the entries above the first knot; return each block, their rows in it, and them."""
+    lists = []
+    for at in blocks:
+        block = levels[at]
+        row, column = np.nonzero(block > knots[0])
+        lists.append((at, row, block[row, column]))
+        if knots.size > 1:
+            block[row, column] = LOWEST_SHIFTED
+    return lists

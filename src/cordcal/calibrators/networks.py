@@ -32,7 +32,7 @@ from cordcal._validation.scores import row_weights
 from cordcal.calibrators import _training as nets
 from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
-from cordcal.calibrators.temperature import cross_entropy, fit_temperature, subsample
+from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, subsample
 
 # PTS clips its inputs to ±100, as published.
 _MAX_LOGIT = 100.0
@@ -142,7 +142,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
 
     def _start(self, net: nets.Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Start the network near the best temperature, but at least 1."""
-        best = fit_temperature(cross_entropy, *subsample(shifted, labels, weight))
+        best = fit_temperature(CrossEntropy, *subsample(shifted, labels, weight))
         temperature = math.exp(-best.at)
         if not MIN_TEMPERATURE < temperature < MAX_TEMPERATURE and best.converged:
             self._warn(
@@ -540,4 +540,4 @@ def best_slope(logits: Matrix, labels: Labels, weight: Vector | None) -> float:
     """Return the best single slope, 1/T, on a subsample of the rows."""
     scores, labels, weight = subsample(logits, labels, weight)
     shifted = np.maximum(scores - scores.max(axis=1, keepdims=True), LOWEST_SHIFTED)
-    return math.exp(fit_temperature(cross_entropy, shifted, labels, weight).at)
+    return math.exp(fit_temperature(CrossEntropy, shifted, labels, weight).at)

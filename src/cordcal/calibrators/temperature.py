@@ -7,16 +7,17 @@ temperature search from here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from cordcal._numeric.arrays import block_buffer, row_blocks
+from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
 from cordcal._numeric.expressions import LOWEST_SHIFTED, exp, shares, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched within this distance of the logits' unit: T between 1e-7 and 9e6 units,
@@ -101,16 +102,22 @@ class TemperatureScaling(Calibrator):
     n_iter_: int
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        near = None if self._near is None else self._near.temperature_
-        best = fit_temperature(self._objective, scores, labels, weight, near=near)
+        self._store(fit_shared_temperature(self, scores, labels, weight))
+
+    def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
+        if not rows.many:
+            yield from super()._fit_folds(rows)
+            return
+        for best in fit_shared_fold_temperatures(self, rows):
+            model = self._unfitted_copy(rows.original.classes)
+            model._store(best)
+            yield model
+
+    def _store(self, best: ScalarOptimum) -> None:
         self.temperature_ = math.exp(-best.at)
         self.objective_ = best.value
         self.n_iter_ = best.passes
         warn_about_temperature(self, best)
-
-    @staticmethod
-    def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
-        return cross_entropy(shifted, labels, weight)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -167,11 +174,10 @@ class TopVersusAllTemperature(TemperatureScaling):
         top = scores.argmax(axis=1)
         # The objective sees only the other classes; the top logit is 0.
         scores[rows, top] = LOWEST_SHIFTED
-        super()._fit(scores, (top != labels).astype(np.intp), weight)
+        wrong = (top != labels).astype(np.intp)
+        self._store(fit_temperature(top_versus_all_loss, scores, wrong, weight))
 
-    @staticmethod
-    def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
-        return top_versus_all_loss(shifted, labels, weight)
+    _fit_folds = Calibrator._fit_folds
 
 
 def softmax_at_temperature(shifted: Array, params: Parameters, xp: Any) -> Array:
@@ -194,18 +200,12 @@ def fit_temperature(
     weight: Vector | None,
     *,
     make_guide: ObjectiveFactory | None = None,
-    near: float | None = None,
 ) -> ScalarOptimum:
     """Minimise over log(1/T), first on a subsample of the rows, then from there on all rows.
 
     For an objective that is flat far from its minimum, ``make_guide`` makes another one that
-    gives the starting point.  ``near`` is the temperature of a fit that includes these rows; the
-    search starts there and stops at seven digits.
+    gives the starting point.
     """
-    if near is not None:
-        start = -math.log(near)
-        objective = make_objective(shifted, labels, weight)
-        return _minimise(objective, start, start, near=True)
     sample = subsample(shifted, labels, weight)
     middle = start = -math.log(logit_unit(shifted, weight))
     if make_guide is not None or sample[0].shape[0] < shifted.shape[0]:
@@ -213,6 +213,52 @@ def fit_temperature(
         # An extreme optimum, of a separable or uninformative sample, is a bad start.
         start = start if abs(start - middle) < 0.5 * LOG_SCALE_RADIUS else middle
     return _minimise(make_objective(shifted, labels, weight), start, middle)
+
+
+def fit_fold_temperatures(
+    loss: TemperedLoss, temperature: float, folds: Sequence[slice]
+) -> list[ScalarOptimum]:
+    """Minimise a loss over log(1/T) without one fold each, to seven digits.
+
+    The searches start from the temperature of all rows, where one pass serves all of them.
+    """
+    start = -math.log(temperature)
+    parts = [loss.sums(start, fold) for fold in folds]
+    total = np.sum(parts, axis=0)
+
+    def without(fold: slice, part: Vector) -> Objective:
+        others = slice(0, fold.start), slice(fold.stop, loss.weight.size)
+        share = sum(float(loss.weight[at].sum()) for at in others)
+
+        def objective(point: float) -> tuple[float, float, float]:
+            sums = total - part if point == start else sum(loss.sums(point, at) for at in others)
+            return loss.from_sums(point, np.asarray(sums) / share)
+
+        return objective
+
+    pairs = zip(folds, parts, strict=True)
+    return [_minimise(without(*pair), start, start, near=True) for pair in pairs]
+
+
+def fit_shared_temperature(
+    calibrator: Calibrator, shifted: Matrix, labels: Labels, weight: Vector | None
+) -> ScalarOptimum:
+    """Return the optimum of the cross-entropy, which several calibrators start with."""
+    best: ScalarOptimum = calibrator._share(
+        "temperature", lambda: fit_temperature(CrossEntropy, shifted, labels, weight)
+    )
+    return best
+
+
+def fit_shared_fold_temperatures(calibrator: Any, rows: FoldRows) -> list[ScalarOptimum]:
+    """Return the optimum of the cross-entropy without each fold."""
+
+    def compute() -> list[ScalarOptimum]:
+        loss = CrossEntropy(rows.scores("shifted"), rows.labels, rows.weight)
+        return fit_fold_temperatures(loss, calibrator.temperature_, rows.folds)
+
+    optima: list[ScalarOptimum] = rows.shared.get("temperatures", compute)
+    return optima
 
 
 def _minimise(
@@ -299,31 +345,56 @@ def positive_curvature(beta: float, slope: float, curvature: float) -> float:
     return convex + beta * slope if convex + beta * slope > 0.1 * convex else convex
 
 
-def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
-    """Return the mean cross-entropy of ``softmax(β·shifted)`` as a function of log β."""
-    rows, classes = shifted.shape
-    label_logit = shifted[np.arange(rows), labels]
-    w = row_weights(rows, weight)
-    buffer = block_buffer(rows, classes)
-    ones = np.ones(classes)  # BLAS sums short rows several times faster
+class TemperedLoss(ABC):
+    """A mean loss of ``softmax(β·shifted)`` as a function of log β, from sums over rows."""
 
-    def objective(log_beta: float) -> tuple[float, float, float]:
+    def __init__(self, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
+        self.shifted, self.labels = shifted, labels
+        self.weight = row_weights(len(labels), weight)
+
+    def __call__(self, log_beta: float) -> tuple[float, float, float]:
+        """Return the loss of all rows, its derivative and a positive second derivative."""
+        return self.from_sums(log_beta, self.sums(log_beta, slice(0, self.weight.size)))
+
+    @abstractmethod
+    def sums(self, log_beta: float, rows: slice) -> Vector:
+        """Return weighted sums over some rows."""
+
+    @abstractmethod
+    def from_sums(self, log_beta: float, sums: Vector) -> tuple[float, float, float]:
+        """Return what a call returns, from sums over all rows."""
+
+
+class CrossEntropy(TemperedLoss):
+    """The mean cross-entropy of ``softmax(β·shifted)`` as a function of log β."""
+
+    def __init__(self, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
+        super().__init__(shifted, labels, weight)
+        self._label_logit = shifted[np.arange(labels.size), labels]
+        self._buffer = block_buffer(*shifted.shape)
+        self._ones = np.ones(shifted.shape[1])  # BLAS sums short rows several times faster
+
+    def sums(self, log_beta: float, rows: slice) -> Vector:
+        """Return the sums of the loss, its slope and its curvature in β."""
         beta = math.exp(log_beta)
-        value = slope = curvature = 0.0
-        for at in row_blocks(rows, classes):
-            z = shifted[at]
-            e = np.multiply(z, beta, out=buffer[: z.shape[0]])
+        sums = np.zeros(3)
+        for at in row_blocks_of(rows, self.shifted.shape[1]):
+            z, w, label_logit = self.shifted[at], self.weight[at], self._label_logit[at]
+            e = np.multiply(z, beta, out=self._buffer[: z.shape[0]])
             np.exp(e, out=e)
-            total = e @ ones
+            total = e @ self._ones
             e *= z
-            first = (e @ ones) / total
+            first = (e @ self._ones) / total
             second = np.vecdot(e, z) / total
-            value += float(w[at] @ (np.log(total) - beta * label_logit[at]))
-            slope += float(w[at] @ (first - label_logit[at]))
-            curvature += float(w[at] @ (second - first * first))
-        return value, beta * slope, positive_curvature(beta, slope, curvature)
+            sums[0] += w @ (np.log(total) - beta * label_logit)
+            sums[1] += w @ (first - label_logit)
+            sums[2] += w @ (second - first * first)
+        return sums
 
-    return objective
+    def from_sums(self, log_beta: float, sums: Vector) -> tuple[float, float, float]:
+        """Return the loss and its derivatives in log β."""
+        beta, (value, slope, curvature) = math.exp(log_beta), sums.tolist()
+        return value, beta * slope, positive_curvature(beta, slope, curvature)
 
 
 def top_versus_all_loss(others: Matrix, wrong: Labels, weight: Vector | None) -> Objective:
