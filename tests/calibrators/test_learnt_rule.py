@@ -38,7 +38,9 @@ def test_known_weights_are_recovered(weights: list[float]) -> None:
 
 def test_weights_are_recovered_through_noise_and_the_rest_is_counted() -> None:
     direct, decision = ruled([1.0, 4.0, 0.5], 20_000, noise=0.5)
-    rule, record = learn_rule(direct, decision)
+    with pytest.warns(UserWarning, match="of 20,000 predictions") as caught:
+        rule, record = learn_rule(direct, decision)
+    assert f"explain {record.n - record.n_explained:,} of" in str(caught[0].message)
     np.testing.assert_allclose(
         log_ratios(rule.weights), log_ratios(np.array([1, 4, 0.5])), atol=0.05
     )
@@ -114,6 +116,7 @@ def test_ratios_stay_within_the_largest_that_a_rule_may_have() -> None:
     assert record.max_shift == pytest.approx(1e-8, rel=0.01)
 
 
+@pytest.mark.filterwarnings("ignore:rule. no weights")
 def test_weight_two_is_the_row_twice_and_weight_zero_is_no_row() -> None:
     direct, decision = ruled([1.0, 3.0, 2.0], 200, noise=0.4)
     count = np.random.default_rng(2).integers(3, size=200)

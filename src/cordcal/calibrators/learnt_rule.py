@@ -25,11 +25,14 @@ _RIDGE, _SCALE_RIDGE = 1e-3, 1e-3
 _MAX_STEPS = 200
 # Exact Newton steps at the end, until the certificate is this share of the objective.
 _MAX_EXACT_STEPS, _SMALL_GAP = 3, 1e-8
+# From this mean over all rows on, the probability that must move to predictions that no weights
+# explain is worth a warning.
+_LARGE_SHIFT = 0.005
 # Rows that predict with less doubt than this have no effect on a step.
 _CERTAIN = 1e-15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LearntRule:
     """The record of a learnt rule.
 
@@ -61,6 +64,19 @@ class LearntRule:
     def to_dict(self) -> Meta:
         """Return the record as plain Python values."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        rest = self.n - self.n_explained
+        return (
+            f"Rule learnt from {self.n:,} rows\n"
+            f"  predictions explained by the weights  {self.n_explained:,} "
+            f"({self.n_explained / self.n:.2%})\n"
+            f"  by the argmax                         {self.n_argmax:,} "
+            f"({self.n_argmax / self.n:.2%})\n"
+            f"  not explained                         {rest:,}; there the repair moves up to "
+            f"{self.max_shift:.2g} of probability, {self.mean_shift:.2g} on average\n"
+            f"  classes never predicted               {len(self.never_predicted):,}"
+        )
 
 
 def learn_rule(
@@ -114,19 +130,28 @@ def learn_rule(
         never_predicted=tuple(unseen.tolist()),
         gap=gap,
     )
-    if unseen.size and not rule.is_argmax:
-        _warn_about_unseen(record)
+    if not rule.is_argmax:
+        _warn_about(record)
     return rule, record
 
 
-def _warn_about_unseen(record: LearntRule) -> None:
-    first = ", ".join(map(str, record.never_predicted[:5]))
-    more = ", …" if len(record.never_predicted) > 5 else ""
-    warn(
-        f"rule: {len(record.never_predicted)} class(es) ({first}{more}) are never predicted in the "
-        f"{record.n:,} rows that the rule is learnt from, so their weights are bounded only from "
-        "above; pass more rows, or the weights"
-    )
+def _warn_about(record: LearntRule) -> None:
+    """Warn about weights that predictions do not determine, and predictions that none explain."""
+    if record.never_predicted:
+        first = ", ".join(map(str, record.never_predicted[:5]))
+        more = ", …" if len(record.never_predicted) > 5 else ""
+        warn(
+            f"rule: {len(record.never_predicted)} class(es) ({first}{more}) are never predicted in "
+            f"the {record.n:,} rows that the rule is learnt from, so their weights are bounded "
+            "only from above; pass more rows, or the weights"
+        )
+    rest = record.n - record.n_explained
+    if rest * record.mean_shift > _LARGE_SHIFT * record.n:
+        warn(
+            f"rule: no weights per class explain {rest:,} of {record.n:,} predictions; there the "
+            f"repair moves up to {record.max_shift:.2g} of probability to the prediction, "
+            f"{record.mean_shift:.2g} on average"
+        )
 
 
 def _shift(direct: Floats, decision: Decisions, weights: Vector) -> Vector:

@@ -203,7 +203,12 @@ def check_rule(rule: object, classes: int, argument: str = "direct") -> Predicti
     if isinstance(rule, str) or rule is None:
         if rule == "argmax":
             return None
-        raise InputError("rule", f"is {rule!r}", 'write rule="argmax", or pass weights per class')
+        raise InputError(
+            "rule",
+            f"is {rule!r}",
+            'write rule="argmax", pass weights per class, or learn them with '
+            'PreservingCalibrator(rule="learnt")',
+        )
     if not isinstance(rule, PredictionRule):
         rule = PredictionRule(_check_weights(rule, "rule"))
     _check_length(rule, classes, argument)

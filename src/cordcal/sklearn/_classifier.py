@@ -29,9 +29,11 @@ from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator
+from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.preserving import PreservingCalibrator, new_repair
-from cordcal.repair import CORD, Lift
+from cordcal.repair import CORD, Lift, PredictionRule
 from cordcal.repair.lift import Masses
+from cordcal.repair.prediction_rule import check_rule
 from cordcal.sklearn._members import (
     SKLEARN_METHODS,
     Classifier,
@@ -118,6 +120,13 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         else ``"cord"``.
     preserve : int or "ranking"
         How many of the top ranks the repair keeps, as for `cordcal.CORD`.
+    rule : {"argmax", "learnt"}, PredictionRule or array_like of shape (K,)
+        How a probability vector predicts.  ``"argmax"``: by its largest entry.  For estimators
+        whose prediction is deliberately not the likeliest class (``class_weight``, resampled
+        rows, threshold wrappers), ``"learnt"`` finds the weights per class with which the
+        largest ``weights * probability`` is the prediction; the probabilities then stay close
+        to the calibrator's, and **their argmax may be another class than** ``predict``
+        **returns**.
     cv : int, splitter or iterable, optional
         As in `CalibratedClassifierCV`; not used for a prefit estimator without ensemble.
     n_jobs : int, optional
@@ -135,6 +144,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         scikit-learn, ``calibrator``, ``predict`` and ``predict_proba`` (the direct probabilities).
     repair_ : CORD or Lift
         The fitted repair.
+    rule_ : PredictionRule or None
+        The rule under which the probabilities give the prediction:
+        ``classes_[rule_.predict(predict_proba(X))]`` equals ``predict(X)``.  None is the argmax.
+    learnt_rule_ : LearntRule or None
+        With ``rule="learnt"``, how many held-out predictions the weights explain.
     n_features_in_, feature_names_in_
         As on the estimator.
 
@@ -167,6 +181,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     classes_: Array
     calibrated_classifiers_: list[Member]
     repair_: CORD | Lift
+    rule_: PredictionRule | None
+    learnt_rule_: LearntRule | None
 
     def __init__(
         self,
@@ -175,6 +191,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         method: str | object | None = None,
         repair: Literal["cord", "lift"] | Lift | None = None,
         preserve: int | Literal["ranking"] = 1,
+        rule: Literal["argmax", "learnt"] | PredictionRule | object = "argmax",
         cv: int | BaseCrossValidator | Iterable[object] | None = None,
         n_jobs: int | None = None,
         ensemble: bool | str = False,
@@ -183,6 +200,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.method = method
         self.repair = repair
         self.preserve = preserve
+        self.rule = rule
         self.cv = cv
         self.n_jobs = n_jobs
         self.ensemble = ensemble
@@ -212,6 +230,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
         rows = self._check_rows(estimator if prefit else None, X, y, sample_weight)
+        if not self._learns_rule:
+            check_rule(self.rule, len(rows.classes), "y")
         fit_kwargs, split_kwargs = self._route_metadata(estimator, rows, sample_weight, fit_params)
         classes = rows.classes, rows.target_classes
         if prefit and not ensemble:
@@ -232,7 +252,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 scorer = Scorer(clone(estimator).fit(X, rows.targets, **fit_kwargs), *classes)
             fits = [self._fit_member(scorer, folds, rows)]
         members = [member for member, _ in fits]
-        repair = self._fit_repair([calibrated for _, calibrated in fits])
+        repair, learnt = self._fit_repair([calibrated for _, calibrated in fits])
         feature_attributes = {
             name: getattr(members[0].estimator, name)
             for name in ("n_features_in_", "feature_names_in_")
@@ -242,6 +262,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.__dict__.update(
             classes_=Library.of(y).array(rows.classes),
             repair_=repair,
+            rule_=repair.rule_,
+            learnt_rule_=learnt,
             calibrated_classifiers_=members,
             **feature_attributes,
         )
@@ -249,6 +271,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def predict_proba(self, X: object) -> Array:
         """Return the repaired probabilities, whose argmax is the original prediction.
+
+        With a ``rule``, it is the largest ``rule_.weights * probability`` instead.
 
         Parameters
         ----------
@@ -487,23 +511,32 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             checked.probabilities, direct, checked.decision, labels, weight, masses
         )
 
-    def _fit_repair(self, parts: Sequence[_CalibratedRows]) -> CORD | Lift:
-        """Fit one repair on the rows of all members."""
+    def _fit_repair(
+        self, parts: Sequence[_CalibratedRows]
+    ) -> tuple[CORD | Lift, LearntRule | None]:
+        """Fit one repair on the rows of all members, and learn its rule if asked to."""
         original = np.concatenate([part.original for part in parts])
         direct = np.concatenate([part.direct for part in parts])
         decision = np.concatenate([part.decision for part in parts])
         weights = [part.weight for part in parts if part.weight is not None]
         weight = np.concatenate(weights) if weights else None
-        repair = self._new_repair()
+        rule, learnt = self.rule, None
+        if self._learns_rule:
+            rule, learnt = learn_rule(direct, decision, weight)
+        repair = self._new_repair().set_params(rule=rule)
         if isinstance(repair, CORD):
-            return repair.fit(original, direct, decision=decision, sample_weight=weight)
+            return repair.fit(original, direct, decision=decision, sample_weight=weight), learnt
         labels = np.concatenate([part.labels for part in parts])
         masses = [part.masses for part in parts if part.masses is not None]
         held_out = Masses(
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        return repair._fit(original, direct, labels, decision, weight, held_out=held_out)
+        return repair._fit(original, direct, labels, decision, weight, held_out=held_out), learnt
+
+    @property
+    def _learns_rule(self) -> bool:
+        return isinstance(self.rule, str) and self.rule == "learnt"
 
     def _new_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.method is None else "cord"
