@@ -1,12 +1,13 @@
 """Blend and lift on real outputs: log loss, Brier and ECE against other maps, and time.
 
     python benchmarks/blend.py --data FOLDER [--sizes 300 1000 half] [--seeds 0 1] [--cells F.jsonl]
+    python benchmarks/blend.py --data FOLDER --boost --sizes 1000 half --seeds 0
     python benchmarks/blend.py --time [--shapes 5000x10 5000x100]
 
 Rows of every set are split in half at random; calibration rows are drawn from one half (at
 most 5,000), evaluation rows are the other (at most 5,000).  Figures are ratios to temperature
-scaling in the same cell.  ``--cells`` keeps each cell as it ends; a later run goes on from
-there.
+scaling in the same cell.  ``--boost`` adds boosted trees, for at most 30 classes.  ``--cells``
+keeps each cell as it ends; a later run goes on from there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def cells(folder: Path, sizes: list[str], seeds: list[int]) -> Iterator[tuple[st
                     yield str(path), size, seed
 
 
-def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
+def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] | None:
     """Return what is known of a cell's reports; None if the set has too few rows."""
     held = np.load(path)
     kind = "logits" if "logits" in held else "probabilities"
@@ -57,7 +58,7 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     order = np.random.default_rng(seed).permutation(len(labels))
     half = len(order) // 2
     count = min(half, MOST_ROWS) if size == "half" else int(size)
-    if count > half:
+    if count > half or (boost and scores.shape[1] > BOOSTED_CLASSES):
         return None
     fit, test = order[:count], order[half:][:MOST_ROWS]
     original = CheckedScores.from_scores(scores[fit], kind)
@@ -75,6 +76,10 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     if "sms" in reports:
         found, _ = fit_cache.candidate("sms")
         candidates["sms"] = (found.model, found.held_out)
+    for key in BOOSTED if boost else ():
+        found, _ = fit_cache.candidate(key)
+        candidates[key] = (found.model, found.held_out)
+        reports[key] = found.model._predict_checked(evaluated)
     for key, (model, held_out) in candidates.items():
         rows = (original.probabilities, model._predict_checked(original))
         repairs = {
@@ -102,8 +107,10 @@ def measures(report: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     }
 
 
+BOOSTED, BOOSTED_CLASSES = ("boost", "boosted-blend"), 30
 REPORTS = (
-    "ts", "ets", "sms", "sms + CORD", "sms + lift", "blend", "blend + CORD", "blend + lift", "best"
+    "ts", "ets", "sms", "sms + CORD", "sms + lift", "blend", "blend + CORD", "blend + lift", "best",
+    "boost", "boost + CORD", "boost + lift", "boosted-blend", "boosted-blend + lift",
 )  # fmt: skip
 
 
@@ -119,6 +126,11 @@ def summary(found: list[dict[str, object]]) -> None:
             table(f"{size} rows, {group}", [c for c in here if group_of(c) == group])
         shares(f"{size} rows, all sets", here)
     shares("all sizes and sets", found)
+    for own, other in (
+        ("boost", "blend"), ("boost + lift", "blend + lift"), ("boosted-blend", "blend"),
+        ("boosted-blend + lift", "blend + lift"),
+    ):  # fmt: skip
+        boosted(own, other, [cell["reports"] for cell in found if own in cell["reports"]])
 
 
 def group_of(cell: dict[str, object]) -> str:
@@ -170,6 +182,18 @@ def shares(title: str, cells: list[dict[str, object]]) -> None:
         f"  blend + lift below ts in {np.mean(against_ts < 1):.1%}; more than 2 % above in "
         f"{np.mean(against_ts > 1.02):.1%}; at most {against_ts.max():.3f} times"
     )
+
+
+def boosted(own: str, other: str, reports: list[dict[str, dict[str, float]]]) -> None:
+    """Print how often one report is below another, and the mean ratio, sets resampled."""
+    for measure in ("nll", "brier") if reports else ():
+        logs = np.log([each[own][measure] / each[other][measure] for each in reports])
+        drawn = np.random.default_rng(0).integers(len(logs), size=(10_000, len(logs)))
+        low, high = np.exp(np.quantile(logs[drawn].mean(axis=1), (0.025, 0.975)))
+        print(
+            f"  {own} below {other} in {measure} in {(logs < 0).sum()} of {len(logs)}; "
+            f"ratio {np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]"
+        )
 
 
 SHAPES = ((5000, 10), (5000, 100), (25_000, 1000))
@@ -302,6 +326,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["300", "1000", "half"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--cells", type=Path)
+    parser.add_argument("--boost", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--shapes", nargs="+")
     given = parser.parse_args()
@@ -315,7 +340,7 @@ def main() -> None:
     for path, size, seed in cells(given.data, given.sizes, given.seeds):
         if (Path(path).stem, size, seed) in done:
             continue
-        one = measured(path, size, seed)
+        one = measured(path, size, seed, given.boost)
         if one is None:
             continue
         found.append({"set": Path(path).stem, "size": size, "seed": seed, **one})

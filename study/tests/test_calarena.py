@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +148,26 @@ def test_the_ready_study_file_takes_all_seven_benchmarks(tmp_path: Path) -> None
     assert study.benchmark is not None
     assert study.benchmark.rows == ("all",)
     assert len(study.benchmark.claims) == 3
+
+
+@pytest.mark.parametrize("name", ["Blend+lift", "SMS+CORD", "SMS+lift"])
+@pytest.mark.parametrize(
+    "place", ["small-multiclass.h5/wine/forest", "small-binary.h5/coins/linear"]
+)
+def test_its_own_harness_can_run_the_entries(folder: Path, name: str, place: str) -> None:
+    """The same calls as in CalArena's run_benchmark.py, on the arrays as it reads them."""
+    h5py = pytest.importorskip("h5py")
+    entry = Path(__file__).parents[2] / "docs" / "custom_calibrators.py"
+    if not entry.is_file():
+        pytest.skip("the documentation is not here")
+    calibrator = runpy.run_path(str(entry))["CUSTOM_CALIBRATORS"][name]()
+    file, _, group = place.partition("/")
+    with h5py.File(folder / file) as stored:
+        parts = [
+            stored[f"{group}/{part}"][:] for part in ("probas_cal", "labels_cal", "probas_test")
+        ]
+    calibrator.fit(parts[0], parts[1])
+    output = calibrator.predict_proba(parts[2])
+    test = parts[2] if parts[2].ndim == 2 else np.stack([1.0 - parts[2], parts[2]], axis=1)
+    np.testing.assert_allclose(output.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(output.argmax(axis=1), test.argmax(axis=1))
