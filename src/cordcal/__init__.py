@@ -16,7 +16,7 @@ _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Audit": "cordcal.evaluate.audit",
     "Comparison": "cordcal.evaluate.comparison",
-    "PrecomputedProbabilities": "cordcal.evaluate.precomputed",
+    "PrecomputedProbabilities": "cordcal.calibrators.adapters",
     "Lift": "cordcal.repair",
     "Monitor": "cordcal.evaluate.monitor",
     "PredictionRule": "cordcal.repair",
@@ -74,12 +74,12 @@ __all__ = [
 if TYPE_CHECKING:
     from cordcal import calibrators, files, llm, metrics, onnx, plots, repair, sklearn, torch
     from cordcal._errors import InputError
+    from cordcal.calibrators.adapters import PrecomputedProbabilities
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
     from cordcal.evaluate.comparison import Comparison
     from cordcal.evaluate.gates import check
     from cordcal.evaluate.monitor import Monitor
-    from cordcal.evaluate.precomputed import PrecomputedProbabilities
     from cordcal.files.models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator
     from cordcal.repair import CORD, Lift, PredictionRule, lift_confidences, warmup

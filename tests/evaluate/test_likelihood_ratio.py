@@ -9,7 +9,7 @@ from scipy import optimize, stats
 import cordcal
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.likelihood_ratio import (
+from cordcal.evaluate.statistics import (
     LikelihoodRatio,
     calibration_tests,
     describe_need,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
-from cordcal._numeric.arrays import to_numpy
+from cordcal._numeric.arrays import refuse_masked, to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Labels, NumPyArray, Vector
 from cordcal._validation.names import Name, check_class_names, common_pattern, nondefault_integers
 
@@ -285,3 +285,49 @@ def _check_indices(labels: NumPyArray, classes: int, where: str) -> npt.NDArray[
 def _parse_integers(names: Names) -> list[Name]:
     """Return names of digits as integers, as a label column with such names is read."""
     return [int(name) if re.fullmatch("-?[0-9]+", name) else name for name in names]
+
+
+Groups = npt.NDArray[np.str_]
+
+# A column with more values identifies rows, not groups, and does not fit a table.
+_MAX_GROUPS = 200
+
+
+def as_groups(groups: ArrayLike, rows: int) -> NumPyArray:
+    """Return one group per row, checked.
+
+    Examples
+    --------
+    >>> as_groups(["north", "south"], 2).tolist()
+    ['north', 'south']
+    """
+    refuse_masked(groups, "groups")
+    values = np.asarray(groups)
+    if values.shape != (rows,):
+        raise InputError(
+            "groups",
+            f"has shape {values.shape} but there are {rows} rows",
+            "pass one group for each row",
+        )
+    if values.dtype.kind == "f" and np.all(values == np.rint(values)):
+        values = values.astype(np.int64)  # integers read as floats: region 1, not 1.0
+    return values
+
+
+def few_groups(groups: ArrayLike, rows: int) -> Groups:
+    """Return the group names, one per row; raise if there are too many for a table."""
+    names = as_groups(groups, rows).astype(str)
+    count = len(np.unique(names))
+    if count > _MAX_GROUPS:
+        raise InputError(
+            "groups",
+            f"has {count:,} different values",
+            f"pass a column of at most {_MAX_GROUPS}, such as a region or a source",
+        )
+    return names
+
+
+def rows_by_group(groups: NumPyArray) -> Iterator[tuple[str, Classes]]:
+    """Yield each group's name and rows."""
+    for name in np.unique(groups).tolist():
+        yield str(name), np.flatnonzero(groups == name)

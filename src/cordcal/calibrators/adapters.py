@@ -1,4 +1,7 @@
-"""Calibrators of other libraries: objects, functions, torch modules and ``module:Class``."""
+"""What replaces a calibrator: objects of other libraries, functions, ready probabilities.
+
+Objects include torch modules, and ``module:Class`` of a command.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,9 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.expressions import exp, subtract_max
-from cordcal._numeric.types import Kind, Matrix
+from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray
 from cordcal._validation.estimator import Estimator
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
 from cordcal.calibrators.confidence import with_confidence
 
@@ -303,3 +307,80 @@ def _parse_call(call: str, text: str, argument: str) -> dict[str, Any]:
             f"is {text!r}, whose parameters cannot be parsed",
             "write keyword arguments with literal values: module:Class(C=10, tol=1e-4)",
         ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class PrecomputedProbabilities:
+    """The direct probabilities of a calibrator that ran elsewhere, for `compare`.
+
+    Parameters
+    ----------
+    direct_calibration : array_like of shape (n, K)
+        Its probabilities for the calibration rows, in their order.
+    direct_evaluation : array_like of shape (m, K)
+        Its probabilities for the evaluation rows; pass these rows to `compare` as
+        ``evaluation=(scores, labels)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cordcal
+    >>> p = np.tile([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]], (50, 1))
+    >>> labels = np.tile([0, 1, 1, 1], 50)
+    >>> mine = PrecomputedProbabilities(p, p)
+    >>> result = cordcal.compare(p, labels, {"mine": mine}, input="probabilities",
+    ...                          evaluation=(p, labels))
+    >>> result["mine"].repaired["accuracy"]
+    0.75
+    """
+
+    direct_calibration: ArrayLike
+    direct_evaluation: ArrayLike
+
+    def between(
+        self, fit_scores: Floats, scores: Floats
+    ) -> tuple[FixedProbabilities, FixedProbabilities]:
+        """Return a calibrator for each of the two sets of rows, after checking the shapes.
+
+        There are two because the same scores may have other probabilities in the other set.
+        """
+        pairs = (
+            ("direct_calibration", self.direct_calibration, fit_scores),
+            ("direct_evaluation", self.direct_evaluation, scores),
+        )
+        for name, probabilities, rows in pairs:
+            if np.shape(probabilities) != rows.shape:
+                raise InputError(
+                    name,
+                    f"has shape {np.shape(probabilities)} but its scores have shape {rows.shape}",
+                    "pass the probabilities of these rows, in their order",
+                )
+        calibration, evaluation = (np.asarray(array) for _, array, _ in pairs)
+        return FixedProbabilities(calibration), FixedProbabilities(evaluation)
+
+
+def match_rows(
+    scores: ArrayLike,
+    evaluation: float | tuple[ArrayLike, ArrayLike],
+    precomputed: PrecomputedProbabilities,
+) -> PrecomputedProbabilities:
+    """Return the probabilities with their rows in the order of the scores' rows."""
+    _, calibration = align_rows(scores=scores, direct_calibration=precomputed.direct_calibration)
+    rows = evaluation[0] if isinstance(evaluation, tuple) else None
+    matched = {"evaluation[0]": rows, "direct_evaluation": precomputed.direct_evaluation}
+    return PrecomputedProbabilities(calibration, align_rows(**matched)[1])
+
+
+class FixedProbabilities:
+    """A calibrator that returns the probabilities of one set of rows."""
+
+    def __init__(self, probabilities: NumPyArray) -> None:
+        self.probabilities = probabilities
+
+    def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
+        """Do nothing: the probabilities exist."""
+        return self
+
+    def predict_proba(self, scores: ArrayLike) -> NumPyArray:
+        """Return the probabilities, whose rows are those of the scores."""
+        return self.probabilities

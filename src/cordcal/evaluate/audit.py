@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Self, cast
 
 import numpy as np
@@ -16,11 +15,9 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
-    Classes,
     Kind,
     NumPyArray,
     NumPyDType,
-    Vector,
 )
 from cordcal._validation import layouts
 from cordcal._validation.estimator import as_seed
@@ -38,8 +35,9 @@ from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
-from cordcal.metrics import METRICS, DecisionChanges, TopkChangesStream, decision_changes
+from cordcal.metrics import METRICS, TopkChangesStream
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, MetricsStream
@@ -48,14 +46,10 @@ from cordcal.metrics.stream import require_rows
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
-from cordcal.report.data import ChangedRow, GroupChanges, MeasureComparison, Pictures
+from cordcal.report.data import MeasureComparison, Pictures
 
 __all__ = ["Audit", "audit"]
 
-# Bands of the original confidence, finer near 1, where changes are rare.
-_BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-# How many changed rows are listed individually.
-_MAX_ROWS = 10
 # How many of the top classes are compared by order, as a list of suggestions shows them.
 _TOP_CLASSES = 5
 
@@ -396,8 +390,6 @@ class AuditStream:
 
     def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
         """Return the data of the report's figures; call `result` first."""
-        from cordcal.evaluate.pictures import pictures_of_rows
-
         columns, changed = self._concatenate(class_names)
         confidences = {
             "original": columns["original_confidence"],
@@ -516,106 +508,3 @@ def _caveats(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Cave
             weight=rows.weight,
         )
     )
-
-
-class ChangedRows:
-    """Decisions before and after calibration, and their changes within any group of rows."""
-
-    def __init__(
-        self,
-        decision: Classes,
-        direct_decision: Classes,
-        labels: Classes | None,
-        weight: npt.ArrayLike | None,
-        names: list[str],
-    ) -> None:
-        self.decision = decision
-        self.direct_decision = direct_decision
-        self.names = names
-        self.labels = labels
-        self.weight = None if weight is None else check_weights(weight, len(decision))
-
-    def count(self, group: slice | npt.NDArray[np.intp]) -> DecisionChanges:
-        """Count the changes within some rows."""
-        return decision_changes(
-            self.decision[group],
-            self.direct_decision[group],
-            None if self.labels is None else self.labels[group],
-            sample_weight=None if self.weight is None else self.weight[group],
-        )
-
-    def _count_by(self, index: Classes, names: Sequence[str]) -> tuple[GroupChanges, ...]:
-        # A group that has only rows of weight zero has no rates.
-        counted = np.arange(len(index)) if self.weight is None else np.flatnonzero(self.weight)
-        order = counted[np.argsort(index[counted], kind="stable")]
-        values, starts = np.unique(index[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        return tuple(
-            GroupChanges(names[value], self.count(part))
-            for value, part in zip(values, parts, strict=True)
-        )
-
-    def by_class(self) -> tuple[GroupChanges, ...]:
-        """Count the changes by original decision."""
-        return self._count_by(self.decision, self.names)
-
-    def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
-        """Count the changes by bands of the original confidence."""
-        bands = [f"({low:g}, {high:g}]" for low, high in pairwise(_BANDS)]
-        index = np.searchsorted(_BANDS, confidence, side="left") - 1
-        return self._count_by(np.clip(index, 0, len(bands) - 1), bands)
-
-    def largest(
-        self,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        limit: int = _MAX_ROWS,
-        row_numbers: Classes | None = None,
-    ) -> tuple[ChangedRow, ...]:
-        """Return the rows whose direct probabilities favour the new decision most."""
-        changed = self._most_decided(masses, direct_confidence)[:limit]
-        return self._records(changed, masses, direct_confidence, row_numbers)
-
-    def spread(
-        self,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        limit: int,
-        row_numbers: Classes | None = None,
-    ) -> tuple[ChangedRow, ...]:
-        """Return one such row per move from class to class, then a second one, and so on."""
-        changed = self._most_decided(masses, direct_confidence)
-        move = self.decision[changed] * len(self.names) + self.direct_decision[changed]
-        by_move = np.argsort(move, kind="stable")
-        _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
-        rank = np.empty(len(changed), dtype=np.intp)
-        rank[by_move] = np.arange(len(changed)) - np.repeat(starts, counts)
-        chosen = changed[np.argsort(rank, kind="stable")[:limit]]
-        return self._records(chosen, masses, direct_confidence, row_numbers)
-
-    def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
-        """Return the changed rows, the largest preference for the new decision first."""
-        changed = np.flatnonzero(self.decision != self.direct_decision)
-        lead = masses["direct"][changed] - direct_confidence[changed]
-        return changed[np.argsort(lead, kind="stable")]
-
-    def _records(
-        self,
-        rows: Classes,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        row_numbers: Classes | None,
-    ) -> tuple[ChangedRow, ...]:
-        return tuple(
-            ChangedRow(
-                row=int(row if row_numbers is None else row_numbers[row]),
-                decision=self.names[self.decision[row]],
-                direct_decision=self.names[self.direct_decision[row]],
-                label=None if self.labels is None else self.names[self.labels[row]],
-                original_mass=float(masses["original"][row]),
-                direct_mass=float(masses["direct"][row]),
-                repaired_mass=float(masses["repaired"][row]),
-                direct_confidence=float(direct_confidence[row]),
-            )
-            for row in rows
-        )

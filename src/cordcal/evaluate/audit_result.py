@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import Vector
 from cordcal.evaluate.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 from cordcal.report import audit_tables, tables
@@ -80,7 +81,7 @@ class Audit:
     measures: tuple[MeasureComparison, ...]
     reliability: dict[str, Reliability]
     price: float
-    eta: Any
+    eta: float | Vector | None
     fitted_here: bool
     level: float
     resamples: int
@@ -191,7 +192,7 @@ class Audit:
             "measures": [measure.to_dict() for measure in self.measures],
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
             "price": self.price,
-            "eta": self.eta if np.ndim(self.eta) == 0 else self.eta.tolist(),
+            "eta": self.eta.tolist() if isinstance(self.eta, np.ndarray) else self.eta,
             "fitted_here": self.fitted_here,
             "level": self.level,
             "resamples": self.resamples,

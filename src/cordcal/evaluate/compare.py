@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from cordcal._numeric.arrays import first_argmax, to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import find_caveats, warn_about
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import check_labels, names_to_indices
+from cordcal._validation.labels import Groups, check_labels, few_groups, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     check_class_names,
@@ -32,7 +32,7 @@ from cordcal._validation.names import (
 )
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal.calibrators import Calibrator, Size, available, calibrator_class
-from cordcal.calibrators.adapters import adapted
+from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, match_rows
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
@@ -40,11 +40,14 @@ from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, interval_of
 from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
-from cordcal.evaluate.groups import Groups, few_groups
-from cordcal.evaluate.likelihood_ratio import calibration_tests
 from cordcal.evaluate.pictures import pictures_of
-from cordcal.evaluate.precomputed import PrecomputedProbabilities, match_rows
-from cordcal.evaluate.statistics import ORIGINAL, Output, Replicates, resampled
+from cordcal.evaluate.statistics import (
+    ORIGINAL,
+    Output,
+    Replicates,
+    calibration_tests,
+    resampled,
+)
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
@@ -54,7 +57,7 @@ from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures
 
-AnyCalibrator = Any
+AnyCalibrator = object
 """A key, or an object of any library that `compare` can fit."""
 
 EvaluationRows = tuple[ArrayLike, ArrayLike]
@@ -300,10 +303,10 @@ def _named(calibrators: AnyCalibrator) -> list[tuple[str, AnyCalibrator]]:
     """Return pairs of name and calibrator; an object without a name gets its class's name."""
     if isinstance(calibrators, Mapping):
         pairs = [(str(name), calibrator) for name, calibrator in calibrators.items()]
+    elif isinstance(calibrators, Iterable) and not isinstance(calibrators, str):
+        pairs = [_as_pair(item) for item in calibrators]
     else:
-        single = isinstance(calibrators, str) or not isinstance(calibrators, Iterable)
-        items = [calibrators] if single else list(calibrators)
-        pairs = [item if _is_pair(item) else ("", item) for item in items]
+        pairs = [("", calibrators)]
     if not pairs:
         raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "default"')
     counts = Counter(_default_name(calibrator) for name, calibrator in pairs if not name)
@@ -318,8 +321,11 @@ def _named(calibrators: AnyCalibrator) -> list[tuple[str, AnyCalibrator]]:
     return named
 
 
-def _is_pair(item: object) -> bool:
-    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+def _as_pair(item: AnyCalibrator) -> tuple[str, AnyCalibrator]:
+    """Return a pair of name and calibrator as it is, and a calibrator with an empty name."""
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+        return item
+    return "", item
 
 
 def _default_name(calibrator: AnyCalibrator) -> str:

@@ -14,10 +14,14 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.evaluate import recommendation
 from cordcal.evaluate.caveats import Caveat
-from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_need, describe_tests
-from cordcal.evaluate.next_step import next_step
 from cordcal.evaluate.pictures import lists_that_fit
-from cordcal.evaluate.statistics import Replicates, percentile_interval
+from cordcal.evaluate.statistics import (
+    LikelihoodRatio,
+    Replicates,
+    describe_need,
+    describe_tests,
+    percentile_interval,
+)
 from cordcal.metrics import METRICS
 from cordcal.report import columns, tables
 from cordcal.report.data import (
@@ -227,7 +231,7 @@ class Comparison:
         options : tuple of str
             Options that the command needs to read the scores.
         """
-        return next_step(self, scores, new, model, options)
+        return recommendation.next_step(self, scores, new, model, options)
 
     def report_data(self) -> ReportData:
         """Return what every renderer shows: console, report, Markdown, LaTeX and data frame."""

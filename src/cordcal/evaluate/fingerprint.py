@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric import arrays
-from cordcal._numeric.types import NumPyArray, Vector
+from cordcal._numeric.types import ArrayLike, NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
 
 _MASK = (1 << 64) - 1
@@ -42,7 +41,7 @@ class Fingerprint:
     digest: int
 
     @classmethod
-    def of(cls, original: Any, *others: NumPyArray) -> Fingerprint:
+    def of(cls, original: ArrayLike, *others: NumPyArray) -> Fingerprint:
         """Hash the classifier's scores, and further vectors or matrices with the same rows."""
         values = arrays.to_numpy(as_matrix(original, "original"))
         rows, _ = values.shape

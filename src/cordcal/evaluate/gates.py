@@ -17,7 +17,12 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import check_decisions, names_to_indices
+from cordcal._validation.labels import (
+    as_groups,
+    check_decisions,
+    names_to_indices,
+    rows_by_group,
+)
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
@@ -28,7 +33,6 @@ from cordcal.evaluate.certified import (
     parse_share,
 )
 from cordcal.evaluate.fingerprint import id_digests
-from cordcal.evaluate.groups import as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.record import Metric, Resampler
@@ -506,14 +510,14 @@ class _Evaluator:
         if gate.over == "group":
             if self.groups is None:
                 raise _MissingInput("groups")
-            yield from parts_of(as_groups(self.groups, len(self.probabilities)))
+            yield from rows_by_group(as_groups(self.groups, len(self.probabilities)))
         elif gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
             scores = self.original
-            yield from parts_of(scores if scores.ndim == 1 else scores.argmax(axis=1))
+            yield from rows_by_group(scores if scores.ndim == 1 else scores.argmax(axis=1))
         else:
-            yield from parts_of(self.probabilities.argmax(axis=1))
+            yield from rows_by_group(self.probabilities.argmax(axis=1))
 
     def _increase(self, gate: Gate) -> _Value:
         """Return the upper end of the 95 % interval of the increase over the baseline."""

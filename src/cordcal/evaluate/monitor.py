@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.labels import check_decisions, names_to_indices
+from cordcal._validation.labels import as_groups, check_decisions, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import check_class_names, column_names, in_column_order
 from cordcal.evaluate.evidence import (
@@ -28,7 +28,6 @@ from cordcal.evaluate.evidence import (
     bands_of,
 )
 from cordcal.evaluate.fingerprint import id_digests, id_text
-from cordcal.evaluate.groups import as_groups
 from cordcal.files.atomic import only_writer
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.rows import ProbabilityMatrix

@@ -1,24 +1,29 @@
-"""Compute the data of the report's figures and class tables."""
+"""The data of the report's figures and tables: changed rows, classes, groups, risk curves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, NumPyArray, Vector
-from cordcal.evaluate.audit import ChangedRows
-from cordcal.evaluate.groups import Groups, by_group
+from cordcal._validation.labels import Groups, check_weights, rows_by_group
+from cordcal.metrics import METRICS, DecisionChanges, decision_changes
 from cordcal.metrics.binned import ClassBins
 from cordcal.metrics.changes import flows_between
-from cordcal.metrics.registry import MeasuredProbabilities
+from cordcal.metrics.registry import MeasuredProbabilities, leading_metrics
 from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
 from cordcal.metrics.rows import LabelledRows
 from cordcal.preserving import Outputs
 from cordcal.report.data import (
     MAX_HEAT_MAP,
+    ChangedRow,
     ClassTable,
+    GroupChanges,
+    GroupReport,
     Histogram,
     Move,
     Pictures,
@@ -221,3 +226,145 @@ def _selective(curve: RiskCoverage, margin: float) -> Selective:
         min(curve.aurc + margin, 1.0),
         tuple(at),
     )
+
+
+def by_group(
+    groups: Groups, outputs: Mapping[str, LabelledRows], decision: Classes
+) -> tuple[GroupReport, ...]:
+    """Compute metrics per group: the worst by NLL first, small groups last.
+
+    Parameters
+    ----------
+    groups : ndarray of str
+        The group of each row.
+    outputs : mapping of str to LabelledRows
+        The outputs of one calibrator, including ``"direct"``.
+    decision : ndarray of int
+        The decisions to keep.
+    """
+    changed = outputs["direct"].prediction != decision
+    keys = ("accuracy", *leading_metrics())
+    reports = [
+        GroupReport(
+            name,
+            len(members),
+            float(changed[members].mean()),
+            {
+                output: {key: METRICS[key].value(rows.take(members)) for key in keys}
+                for output, rows in outputs.items()
+            },
+        )
+        for name, members in rows_by_group(groups)
+    ]
+    output = "repaired" if "repaired" in outputs else "direct"
+    reports.sort(key=lambda group: (group.small, -group.measures[output]["nll"]))
+    return tuple(reports)
+
+
+# Bands of the original confidence, finer near 1, where changes are rare.
+_BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+# Changed rows that an audit lists.
+_MAX_LISTED = 10
+
+
+class ChangedRows:
+    """Decisions before and after calibration, and their changes within any group of rows."""
+
+    def __init__(
+        self,
+        decision: Classes,
+        direct_decision: Classes,
+        labels: Classes | None,
+        weight: npt.ArrayLike | None,
+        names: list[str],
+    ) -> None:
+        self.decision = decision
+        self.direct_decision = direct_decision
+        self.names = names
+        self.labels = labels
+        self.weight = None if weight is None else check_weights(weight, len(decision))
+
+    def count(self, group: slice | npt.NDArray[np.intp]) -> DecisionChanges:
+        """Count the changes within some rows."""
+        return decision_changes(
+            self.decision[group],
+            self.direct_decision[group],
+            None if self.labels is None else self.labels[group],
+            sample_weight=None if self.weight is None else self.weight[group],
+        )
+
+    def _count_by(self, index: Classes, names: Sequence[str]) -> tuple[GroupChanges, ...]:
+        # A group that has only rows of weight zero has no rates.
+        counted = np.arange(len(index)) if self.weight is None else np.flatnonzero(self.weight)
+        order = counted[np.argsort(index[counted], kind="stable")]
+        values, starts = np.unique(index[order], return_index=True)
+        parts = np.split(order, starts[1:])
+        return tuple(
+            GroupChanges(names[value], self.count(part))
+            for value, part in zip(values, parts, strict=True)
+        )
+
+    def by_class(self) -> tuple[GroupChanges, ...]:
+        """Count the changes by original decision."""
+        return self._count_by(self.decision, self.names)
+
+    def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
+        """Count the changes by bands of the original confidence."""
+        bands = [f"({low:g}, {high:g}]" for low, high in pairwise(_BANDS)]
+        index = np.searchsorted(_BANDS, confidence, side="left") - 1
+        return self._count_by(np.clip(index, 0, len(bands) - 1), bands)
+
+    def largest(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        limit: int = _MAX_LISTED,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Return the rows whose direct probabilities favour the new decision most."""
+        changed = self._most_decided(masses, direct_confidence)[:limit]
+        return self._records(changed, masses, direct_confidence, row_numbers)
+
+    def spread(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        limit: int,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Return one such row per move from class to class, then a second one, and so on."""
+        changed = self._most_decided(masses, direct_confidence)
+        move = self.decision[changed] * len(self.names) + self.direct_decision[changed]
+        by_move = np.argsort(move, kind="stable")
+        _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
+        rank = np.empty(len(changed), dtype=np.intp)
+        rank[by_move] = np.arange(len(changed)) - np.repeat(starts, counts)
+        chosen = changed[np.argsort(rank, kind="stable")[:limit]]
+        return self._records(chosen, masses, direct_confidence, row_numbers)
+
+    def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
+        """Return the changed rows, the largest preference for the new decision first."""
+        changed = np.flatnonzero(self.decision != self.direct_decision)
+        lead = masses["direct"][changed] - direct_confidence[changed]
+        return changed[np.argsort(lead, kind="stable")]
+
+    def _records(
+        self,
+        rows: Classes,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        row_numbers: Classes | None,
+    ) -> tuple[ChangedRow, ...]:
+        return tuple(
+            ChangedRow(
+                row=int(row if row_numbers is None else row_numbers[row]),
+                decision=self.names[self.decision[row]],
+                direct_decision=self.names[self.direct_decision[row]],
+                label=None if self.labels is None else self.names[self.labels[row]],
+                original_mass=float(masses["original"][row]),
+                direct_mass=float(masses["direct"][row]),
+                repaired_mass=float(masses["repaired"][row]),
+                direct_confidence=float(direct_confidence[row]),
+            )
+            for row in rows
+        )
