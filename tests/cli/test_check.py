@@ -86,6 +86,25 @@ def test_limits_in_percent_and_a_target(folder: Path, call: Call) -> None:
     assert call("check", "cold.npz", "--max", "ece=90%", "--target-error", "much")[0] == 2
 
 
+def test_the_certificate_has_every_fact(folder: Path, call: Call) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "old.npz").write_bytes((folder / "cold.npz").read_bytes())
+    call("check", "old.npz", "--max", "nll=9", "--write-baseline", "b.baseline")
+    code, out, _ = call(
+        "check", "sub/old.npz", "--original", "old.npz", "--max", "tpcr=0", "--max",
+        "ece.class=50%", "--min", "accuracy=1%", "--baseline", "b.baseline", "--report",
+        "page.html", "--json",
+    )  # fmt: skip
+    assert code == 0
+    facts = json.loads(out)["facts"]
+    # Two files of the same name are both recorded.
+    assert {"sha256 sub/old.npz", "sha256 old.npz", "sha256 b.baseline"} <= facts.keys()
+    page = (folder / "page.html").read_text()
+    assert all(fact in page for fact in facts.values())
+    for text in ("of 400</b> predictions changed", "≤ 50 %", "≥ 1 %", "expected calibration error"):
+        assert text in page
+
+
 def test_labels_of_the_original_will_do(folder: Path, call: Call, logits: np.ndarray) -> None:
     np.savez(folder / "bare.npz", logits=0.5 * logits)
     gates = ("--max", "nll=9", "--max", "tpcr=0", "--json")

@@ -329,3 +329,27 @@ def test_logits_are_audited_by_their_own_argmax() -> None:
         cordcal.audit(-1.0 - np.abs(logits), direct)
     with refused("input", naming="logits"):
         cordcal.audit(p, direct, input="scores")
+
+
+def test_error_rates_are_certified_for_labelled_rows() -> None:
+    rng = np.random.default_rng(0)
+    original = rng.dirichlet(np.full(3, 0.3), 800)
+    labels = (original.cumsum(axis=1) > rng.random((800, 1))).argmax(axis=1)
+    direct = 0.9 * original + 0.1 / 3
+    result = audit(original, direct, labels, resamples=10, level=0.9)
+    repaired = CORD().fit(original, direct).transform(original, direct)
+    for rate in result.certified:
+        above = repaired.max(axis=1) >= rate.threshold
+        assert rate.n == above.sum()
+        assert rate.errors == (repaired.argmax(axis=1) != labels)[above].sum()
+        assert rate.errors / rate.n < rate.bound <= 1.0
+    assert [rate.threshold for rate in result.certified][:2] == [0.5, 0.6]
+    assert "with 90% confidence: of the predictions reported at 90% or more" in result.interpret()
+    assert result.to_dict()["certified"][0]["n"] == result.certified[0].n
+    # Nothing is certified without labels, with weights, or for rows that the repair has seen.
+    assert audit(original, direct).certified == ()
+    weights = np.ones(800)
+    assert audit(original, direct, labels, sample_weight=weights, resamples=10).certified == ()
+    repair = CORD().fit(original, direct)
+    with pytest.warns(UserWarning, match="fitted on"):
+        assert audit(original, direct, labels, repair=repair, resamples=10).certified == ()

@@ -33,8 +33,9 @@ from cordcal.cli._options import (
 
 if TYPE_CHECKING:
     from cordcal.evaluate.baseline import Baseline
-    from cordcal.evaluate.gates import Checked, Gate
+    from cordcal.evaluate.gates import Checked, Gate, Verdict
     from cordcal.files import Scores
+    from cordcal.report.certificate import GateLine
     from cordcal.report.data import FileDigest
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
@@ -160,18 +161,16 @@ def check(
         if result.baseline is None:
             raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
         result.baseline.save(write_baseline, overwrite=force)
-    files = [
-        file_digest(path)
-        for path in dict.fromkeys((reports, original, inputs.labels, model))
+    paths = (reports, original, inputs.labels, groups, gates, baseline, model)
+    files = {
+        str(path): file_digest(str(path))
+        for path in paths
         if path is not None and Path(path).is_file()
-    ]
-    settings = {
-        "version": f"cordcal {cordcal.__version__}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    facts = {**settings, **{f"sha256 {file.name}": file.sha256 for file in files}}
+    settings = _settings()
+    facts = {**settings, **{f"sha256 {path}": file.sha256 for path, file in files.items()}}
     if report is not None:
-        _write_certificate(result, report, reports, scores, settings, files, force=force)
+        _write_certificate(result, report, scores, settings, list(files.values()), force=force)
     if junit is not None:
         _write(junit, result.to_junit(facts), force=force)
     if json:
@@ -303,10 +302,22 @@ def _certified_lines(result: Checked, target: float | None) -> list[str]:
     return [f"with 95% confidence: {result.target}"]
 
 
+def _settings() -> dict[str, str]:
+    """Return the date and the versions, for the records of a release."""
+    import platform
+
+    import numpy as np
+
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "version": f"cordcal {cordcal.__version__}",
+        "environment": f"Python {platform.python_version()}, NumPy {np.__version__}",
+    }
+
+
 def _write_certificate(
     result: Checked,
     path: Path,
-    source: str,
     scores: Scores,
     settings: dict[str, str],
     files: list[FileDigest],
@@ -314,23 +325,43 @@ def _write_certificate(
     force: bool,
 ) -> None:
     """Write the page for a release's records."""
-    from cordcal.report.certificate import Certificate, GateLine, write_certificate
+    from cordcal.report.certificate import Certificate, write_certificate
 
     certificate = Certificate(
         outcome=result.outcome,
         rows=result.n,
         classes=scores.values.shape[1],
         changed=result.n_changed,
-        gates=[
-            GateLine(verdict.gate.name, verdict.outcome, verdict.reading)
-            for verdict in result.verdicts
-        ],
-        certified=[str(rate) for rate in result.certified],
-        target=None if result.target is None else str(result.target),
+        gates=[_gate_line(verdict) for verdict in result.verdicts],
+        certified=result.certified,
+        target=result.target,
         settings=settings,
         files=files,
     )
-    write_certificate(certificate, path, source=Path(source).name, overwrite=force)
+    write_certificate(certificate, path, source=Path(scores.path).name, overwrite=force)
+
+
+def _gate_line(verdict: Verdict) -> GateLine:
+    """Return a gate with its numbers in the metric's unit."""
+    from cordcal.evaluate.gates import TPCR
+    from cordcal.metrics import METRICS
+    from cordcal.report.certificate import GateLine
+
+    gate = verdict.gate
+    metric = None if gate.measure == TPCR else METRICS[gate.measure]
+    name = "share of predictions changed" if metric is None else metric.name
+    percent = metric is None or metric.unit == "%"
+
+    def write(value: float) -> str:
+        return f"{100.0 * value:.4g} %" if percent else f"{value:.5g}"
+
+    return GateLine(
+        gate.name,
+        verdict.outcome,
+        "–" if verdict.value is None else write(verdict.value),
+        ("≤ " if gate.bound == "max" else "≥ ") + write(gate.limit),
+        f"{name}; {verdict.detail}" if verdict.detail else name,
+    )
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

@@ -33,6 +33,7 @@ from cordcal._validation.names import (
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.caveats import Caveat, audit_caveats
+from cordcal.evaluate.certified import certified_error_rates
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
@@ -46,7 +47,7 @@ from cordcal.metrics.stream import require_rows
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
-from cordcal.report.data import MeasureComparison, Pictures
+from cordcal.report.data import CertifiedErrorRate, MeasureComparison, Pictures
 
 __all__ = ["Audit", "audit"]
 
@@ -415,10 +416,14 @@ class AuditStream:
         columns, changed = self._concatenate(class_names)
         masses = {name: columns[name] for name in _OUTPUTS}
         measured: dict[str, MeasuredProbabilities] = {}
+        certified: tuple[CertifiedErrorRate, ...] = ()
         comparisons: tuple[MeasureComparison, ...] = ()
         if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
             comparisons = _compare_metrics(measured, level, resamples, seed)
+            if changed.weight is None and not noticed:
+                rows = measured["repaired"].rows
+                certified = certified_error_rates(rows, alpha=1.0 - level)
         self._results = measured
         messages = [*_underflow(self.dtypes, measured), *noticed]
         for message in messages:
@@ -444,6 +449,7 @@ class AuditStream:
             seed=seed,
             warnings=tuple(messages),
             concerns=_caveats(changed, class_names),
+            certified=certified,
         )
 
 

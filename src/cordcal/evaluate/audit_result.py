@@ -15,6 +15,8 @@ from cordcal.evaluate.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 from cordcal.report import audit_tables, tables
 from cordcal.report.data import (
+    MIN_ROWS_PER_GROUP,
+    CertifiedErrorRate,
     ChangedRow,
     Entry,
     GroupChanges,
@@ -28,6 +30,9 @@ from cordcal.report.data import (
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
+
+# The sentences state the error rate above this confidence, or the next lower one.
+_CERTIFIED_THRESHOLD = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +73,10 @@ class Audit:
         Reasons why the numbers are unreliable.
     concerns : tuple of Caveat
         Reasons to doubt the audit: shifted labels, too few rows.
+    certified : tuple of CertifiedErrorRate
+        Upper bounds of the error rate above several confidences of the repaired probabilities,
+        which hold together with probability ``level`` if the rows were not used to fit.  Empty
+        without labels, with weights, and for rows that the repair was fitted on.
     """
 
     n: int
@@ -88,6 +97,7 @@ class Audit:
     seed: int
     warnings: tuple[str, ...]
     concerns: tuple[Caveat, ...] = ()
+    certified: tuple[CertifiedErrorRate, ...] = ()
 
     def interpret(self) -> str:
         """Return a short interpretation in plain words, caveats first."""
@@ -100,6 +110,7 @@ class Audit:
             *self._describe_changes(),
             *self._describe_order(),
             *self._describe_measures(),
+            *self._describe_certified(),
             *self.warnings,
         ]
 
@@ -178,6 +189,19 @@ class Audit:
             )
         return lines
 
+    def _describe_certified(self) -> list[str]:
+        rates = [
+            rate
+            for rate in self.certified
+            if rate.threshold <= _CERTIFIED_THRESHOLD and rate.n >= MIN_ROWS_PER_GROUP
+        ]
+        if not rates or self.identical:
+            return []
+        return [
+            f"For the repaired probabilities, with {100.0 * self.level:.4g}% confidence: "
+            f"{rates[-1]}, if these rows were not used to fit."
+        ]
+
     def to_dict(self) -> Json:
         """Return everything as plain Python values, ready for JSON."""
         return {
@@ -199,6 +223,7 @@ class Audit:
             "seed": self.seed,
             "warnings": list(self.warnings),
             "concerns": [caveat.to_dict() for caveat in self.concerns],
+            "certified": [rate.to_dict() for rate in self.certified],
             "interpretation": self.interpret(),
         }
 
@@ -263,6 +288,8 @@ class Audit:
             concerns=self.concerns,
             focus=name,
             listed=frozenset([name]),
+            certified=self.certified,
+            certified_level=f"{100.0 * self.level:.4g}%",
         )
 
     def to_frame(self, table: str = "measures") -> pd.DataFrame:

@@ -10,51 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Vector
 from cordcal.metrics.rows import LabelledRows
+from cordcal.report.data import CertifiedErrorRate
 
 # Confidences at which error rates are stated.
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Each further threshold of the search adds this share of rows: close enough for a threshold, far
 # enough apart that little of the sequence is spent on nearly the same rows.
 _STEP = 1.05
-
-
-@dataclass(frozen=True)
-class CertifiedErrorRate:
-    """An upper bound for the error rate of the predictions above a confidence.
-
-    Attributes
-    ----------
-    threshold : float
-        The lowest confidence that counts.
-    n, errors : int
-        How many rows have at least this confidence, and how many of them are wrong.
-    bound : float
-        The largest error rate that is compatible with that.
-    """
-
-    threshold: float
-    n: int
-    errors: int
-    bound: float
-
-    def __str__(self) -> str:
-        return (
-            f"of the predictions reported at {100.0 * self.threshold:.10g}% or more, at most "
-            f"{math.ceil(self.bound * 1e4 - 1e-9) / 1e2:.4g}% are wrong "
-            f"({self.errors:,} of {self.n:,} here)"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain Python values."""
-        return asdict(self)
 
 
 def certified_error_rates(

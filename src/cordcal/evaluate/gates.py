@@ -27,7 +27,6 @@ from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
 from cordcal.evaluate.certified import (
-    CertifiedErrorRate,
     certified_error_rates,
     lowest_certified_threshold,
     parse_share,
@@ -38,7 +37,7 @@ from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.record import Metric, Resampler
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import MeanStream
-from cordcal.report.data import MIN_ROWS_PER_GROUP
+from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]
@@ -176,6 +175,8 @@ class Verdict:
         The metric on these rows.
     chance : float or None
         For classes and groups: how much of the estimate may be chance, and is subtracted.
+    detail : str
+        The rows that the value belongs to, and how it was computed, or why it was not.
     """
 
     gate: Gate
@@ -184,6 +185,7 @@ class Verdict:
     reading: str
     estimate: float | None = None
     chance: float | None = None
+    detail: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain Python values."""
@@ -387,6 +389,10 @@ def _check_original(original: Any, rows: int) -> npt.NDArray[Any]:
     return before
 
 
+def _not_evaluated(gate: Gate, reason: str) -> Verdict:
+    return Verdict(gate, "not evaluated", None, f"{gate.name} {reason}", detail=reason)
+
+
 class _MissingInput(Exception):
     """A gate needs an argument that was not passed."""
 
@@ -424,15 +430,26 @@ class _Evaluator:
         try:
             result = self._value(gate)
         except _MissingInput as missing:
-            return Verdict(gate, "not evaluated", None, f"{gate.name} needs {missing}")
+            return _not_evaluated(gate, f"needs {missing}")
         if not math.isfinite(result.value):
-            return Verdict(gate, "not evaluated", None, f"{gate.name} is not a number")
+            return _not_evaluated(gate, "is not a number")
         passed = gate.keeps(result.value)
-        side = "above" if gate.bound == "max" else "below"
-        limit = f"within {gate.limit:g}" if passed else f"{side} {gate.limit:g}"
-        reading = f"{gate.name} is {result.value:.6g}{result.where}, {limit}"
-        outcome: Outcome = "passed" if passed else "failed"
-        return Verdict(gate, outcome, result.value, reading, result.estimate, result.chance)
+        relation = {
+            ("max", True): "within",
+            ("max", False): "above",
+            ("min", True): "at least",
+            ("min", False): "below",
+        }[gate.bound, passed]
+        where = f" {result.where}" if result.where else ""
+        return Verdict(
+            gate,
+            "passed" if passed else "failed",
+            result.value,
+            f"{gate.name} is {result.value:.6g}{where}, {relation} {gate.limit:g}",
+            result.estimate,
+            result.chance,
+            result.where,
+        )
 
     def _value(self, gate: Gate) -> _Value:
         if gate.over in ("class", "group"):
@@ -475,7 +492,7 @@ class _Evaluator:
             value = estimate - chance if gate.bound == "max" else estimate + chance
             if gate.measure != TPCR and METRICS[gate.measure].calibration_error:
                 value = max(0.0, value)
-            where = f" for the {gate.over} {name} ({len(rows):,} rows{ignored})"
+            where = f"for the {gate.over} {name} ({len(rows):,} rows{ignored})"
             if gate.measure != TPCR:
                 sign = "minus" if gate.bound == "max" else "plus"
                 where += f", the estimate {estimate:.4g} {sign} {chance:.4g} for chance"
@@ -540,7 +557,7 @@ class _Evaluator:
             error = float((values["now"][1] - values["before"][1]).std(ddof=1))
             kind = f"{len(shared[0]):,} rows in pairs"
         margin = _NORMAL * error
-        where = f" at most ({change:+.6g} ± {margin:.2g}, {kind})"
+        where = f"at most ({change:+.6g} ± {margin:.2g}, {kind})"
         return _Value(change + margin, change, where)
 
     def _resampled(

@@ -116,8 +116,8 @@ class Monitor:
     'holds'
     >>> monitor.add(*night(4000, off=0.1)).verdict
     'alarm'
-    >>> print(monitor.status.lines()[1])
-      86% of it from all predictions: confidence too high, growing since labelled row 2,000
+    >>> monitor.status.sources[0].name, monitor.status.sources[0].since
+    ('all predictions', 2000)
     """
 
     def __init__(

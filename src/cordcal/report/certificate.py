@@ -8,17 +8,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cordcal.files import replacing
-from cordcal.report.data import FileDigest
+from cordcal.report.data import CertifiedErrorRate, FileDigest
 from cordcal.report.html import render_page
 
 
 @dataclass(frozen=True)
 class GateLine:
-    """One gate: its name, whether it passed, and the result as a sentence."""
+    """One gate.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the command.
+    outcome : {"passed", "failed", "not evaluated"}
+        Whether the limit is met.
+    value, limit : str
+        The figure and the limit, with their unit.
+    detail : str
+        The metric, the rows that the figure belongs to, and how it was computed.
+    """
 
     name: str
     outcome: Literal["passed", "failed", "not evaluated"]
-    reading: str
+    value: str
+    limit: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -35,12 +49,12 @@ class Certificate:
         Predictions that differ from the original; None if it was not passed.
     gates : sequence of GateLine
         The gates in their order.
-    certified : sequence of str
+    certified : sequence of CertifiedErrorRate
         Statements about error rates that hold together.
-    target : str or None
+    target : CertifiedErrorRate or None
         The statement about a wanted error rate.
     settings : mapping of str to str
-        Date, versions and other facts.
+        Date and versions.
     files : sequence of FileDigest
         The files that were read.
     """
@@ -50,8 +64,8 @@ class Certificate:
     classes: int
     changed: int | None
     gates: Sequence[GateLine]
-    certified: Sequence[str]
-    target: str | None
+    certified: Sequence[CertifiedErrorRate]
+    target: CertifiedErrorRate | None
     settings: Mapping[str, str]
     files: Sequence[FileDigest]
 
@@ -72,7 +86,7 @@ def render_certificate(certificate: Certificate, *, source: str) -> str:
         facts=[
             f"{certificate.rows:,} rows",
             f"{certificate.classes:,} classes",
-            *certificate.settings.values(),
+            certificate.settings["date"],
         ],
         certificate=certificate,
     )

@@ -635,6 +635,46 @@ class FileDigest:
 
 
 @dataclass(frozen=True)
+class CertifiedErrorRate:
+    """An upper bound for the error rate of the predictions above a confidence.
+
+    Attributes
+    ----------
+    threshold : float
+        The lowest confidence that counts.
+    n, errors : int
+        How many rows have at least this confidence, and how many of them are wrong.
+    bound : float
+        The largest error rate that is compatible with that.
+    """
+
+    threshold: float
+    n: int
+    errors: int
+    bound: float
+
+    @property
+    def threshold_text(self) -> str:
+        """The threshold in percent."""
+        return f"{100.0 * self.threshold:.10g}%"
+
+    @property
+    def bound_text(self) -> str:
+        """The bound in percent, rounded up."""
+        return f"{math.ceil(1e4 * self.bound - 1e-9) / 100.0:.4g}%"
+
+    def __str__(self) -> str:
+        return (
+            f"of the predictions reported at {self.threshold_text} or more, at most "
+            f"{self.bound_text} are wrong ({self.errors:,} of {self.n:,} here)"
+        )
+
+    def to_dict(self) -> Json:
+        """Return the statement as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class OutputRow:
     """One row of the table: one set of probabilities with its metrics.
 
@@ -716,6 +756,10 @@ class ReportData:
         What to run next.
     files : tuple of FileDigest
         The files that were read.
+    certified : tuple of CertifiedErrorRate
+        Bounds of error rates that hold together, in an audit of labelled rows.
+    certified_level : str
+        Their common confidence.
     """
 
     n_calibration: int | None
@@ -740,6 +784,8 @@ class ReportData:
     left_out: Mapping[str, str] = field(default_factory=dict)
     next_step: SuggestedCommand | None = None
     files: tuple[FileDigest, ...] = ()
+    certified: tuple[CertifiedErrorRate, ...] = ()
+    certified_level: str = ""
 
     @property
     def has_labels(self) -> bool:

@@ -165,8 +165,8 @@ class MonitorStatus:
                 f"(evidence {alarm.evidence:.3g}, limit {self.limit:g})."
             )
             lines += [
-                f"  {source.share:.0%} of it from {source.name}: confidence {source.direction}, "
-                f"growing since labelled row {source.since:,}"
+                f"  {source.share:.0%} of this evidence comes from {source.name}: confidence "
+                f"{source.direction} since about labelled row {source.since:,}."
                 for source in self.sources
             ]
         elif self.labelled:
@@ -206,8 +206,10 @@ class MonitorStatus:
 
 # Bounds between bands of confidence: finer towards one, where most classifiers report.
 BAND_EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-# Small diagrams on a page, and classes in its table.
-_PERIODS, _CLASSES = 6, 12
+# Small diagrams on a page, classes in its table, and rows that a point of a diagram needs.
+_PERIODS, _CLASSES, _MIN_BAND_ROWS = 6, 12, 20
+# Evidence far beyond the limit is drawn at this power of ten, so that the limit stays visible.
+_MAX_POWER = 6.0
 
 
 def band_names() -> list[str]:
@@ -317,20 +319,21 @@ def _factor_text(evidence: float) -> str:
 def _evidence_chart(history: MonitorHistory) -> Markup:
     """Draw the evidence of both tests by batch, as powers of ten, with the limit."""
     limit = math.log10(history.status.limit)
+    top = max(_MAX_POWER, limit + 1.0)
     lines = {
         "direct": [period.calibration_evidence / math.log(10.0) for period in history.periods],
         "repaired": [period.input_evidence / math.log(10.0) for period in history.periods],
     }
-    values = [value for line in lines.values() for value in line]
+    values = [min(value, top) for line in lines.values() for value in line]
     y = Axis.around("evidence, powers of ten", [*values, limit, -1.0])
     drawing = Drawing(_batch_axis(history.periods), y, width=560)
     drawing.line((drawing.x.low, limit), (drawing.x.high, limit), "diagonal")
     names = {"direct": "confidence", "repaired": "inputs"}
     for kind, line in lines.items():
-        drawing.path(list(enumerate(line, start=1)), f"line {kind}")
+        drawing.path([(at, min(value, top)) for at, value in enumerate(line, 1)], f"line {kind}")
         for number, (period, value) in enumerate(zip(history.periods, line, strict=True), start=1):
             tip = f"{period.name}, {names[kind]}: 10^{value:.1f}"
-            drawing.point(number, value, f"{kind} small", tip)
+            drawing.point(number, min(value, top), f"{kind} small", tip)
     return drawing.markup("Evidence by batch, on a scale of powers of ten")
 
 
@@ -357,11 +360,15 @@ def _batch_axis(periods: Sequence[Period]) -> Axis:
 
 
 class _Panel(NamedTuple):
-    """A small reliability diagram of some batches."""
+    """A small reliability diagram of some batches, and its numbers.
+
+    ``bands`` has the name, the number of rows, the mean confidence and the accuracy of each band.
+    """
 
     name: str
     rows: int
     chart: Markup
+    bands: list[tuple[str, int, float, float]]
 
 
 def _reliability(periods: Sequence[Period]) -> list[_Panel]:
@@ -372,16 +379,20 @@ def _reliability(periods: Sequence[Period]) -> list[_Panel]:
         chosen = [labelled[index] for index in part]
         if not chosen:
             continue
-        rows = np.sum([period.band_rows for period in chosen], axis=0)
-        filled = rows > 0
-        confidence = np.sum([period.band_confidence for period in chosen], axis=0)[filled]
-        correct = np.sum([period.band_correct for period in chosen], axis=0)[filled]
-        points = np.column_stack([confidence, correct]) / rows[filled, None]
+        sums = (
+            np.sum([getattr(period, f"band_{name}") for period in chosen], axis=0).tolist()
+            for name in ("rows", "confidence", "correct")
+        )
+        bands = [
+            (band, rows, confidence / rows, correct / rows)
+            for band, rows, confidence, correct in zip(band_names(), *sums, strict=True)
+            if rows
+        ]
         first, last = chosen[0].name, chosen[-1].name
         name = first if first == last else f"{first} to {last}"
-        line = [(float(x), float(y)) for x, y in points]
+        line = [(x, y) for _, rows, x, y in bands if rows >= _MIN_BAND_ROWS]
         chart = panel({"direct": line}, f"Accuracy against confidence, {name}")
-        panels.append(_Panel(name, int(rows.sum()), chart))
+        panels.append(_Panel(name, sum(rows for _, rows, _, _ in bands), chart, bands))
     return panels
 
 
