@@ -161,7 +161,7 @@ def test_an_optimum_at_infinity_is_approached(monkeypatch: pytest.MonkeyPatch) -
     result = calibrators.make("vs").fit(logits, labels)
     monkeypatch.setattr(_newton, "_MIN_DECREASE", 1e-14)
     monkeypatch.setattr(_newton, "_COARSEST", 1e-6)
-    monkeypatch.setattr(_newton, "FINEST", 1e-6)
+    monkeypatch.setattr(_newton, "_FINEST", 1e-6)
     best = calibrators.make("vs").fit(logits, labels)
     assert best.n_iter_ > result.n_iter_
     assert result.objective_ == pytest.approx(best.objective_, rel=1e-9)

@@ -87,11 +87,13 @@ class AffineProblem(ABC):
         self.value = value
         return value, gradient
 
-    def without(self, folds: Sequence[slice], theta: Matrix, step: Step) -> Iterator[Matrix]:
+    def without(
+        self, folds: Sequence[slice], theta: Matrix, newton: Callable[[], Step]
+    ) -> Iterator[Matrix]:
         """Leave out one fold of the rows after another, and yield where to start without it.
 
-        That is a Newton step from the parameters ``theta`` of all rows, where one pass serves
-        all folds.  The weights stay those of all rows, so value and ridge are smaller by the
+        That is a step of ``newton()`` from the parameters ``theta`` of all rows, where one pass
+        serves all folds.  The weights stay those of all rows, so value and ridge are smaller by the
         share of the fold.
         """
         ridge, difference = self.ridge, theta - self.identity
@@ -108,7 +110,7 @@ class AffineProblem(ABC):
             self.ridge = ridge * shares[-1]
             self.value = value - part[0] + float(np.vdot(self.ridge, difference * difference))
             slope = gradient - part[1] + 2.0 * self.ridge * difference
-            starts.append(theta + step(theta, slope))
+            starts.append(theta + newton()(theta, slope))
         for fold, part, start, share in zip(folds, parts, starts, shares, strict=True):
             self._parts = [slice(0, fold.start), slice(fold.stop, self.labels.size)]
             self.ridge, self._observed = ridge * share, observed - part[2]

@@ -32,7 +32,7 @@ _MIN_DECREASE = 1e-10
 # The error of a step may cost a thousandth of that.
 _NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-11
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
-_COARSEST, FINEST, NEAR_ACCURACY = 0.3, 1e-3, 0.03
+_COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
 # Armijo's condition, and the shortest step length to try.
 _ARMIJO, _MIN_LENGTH = 1e-4, 1e-10
 # Hessian products per Newton step; ten times what a well-posed problem needs.
@@ -165,33 +165,24 @@ def newton_cg(
     floor: float,
     report: Report,
     largest: float = math.inf,
-    near: float | None = None,
+    near: bool = False,
 ) -> Optimum:
-    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients.
-
-    ``near`` is the relative accuracy of the first step of a search that starts near the optimum.
-    """
-    accuracy = _COARSEST if near is None else near
+    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
     return damped_newton(
         problem,
         start,
-        conjugate_steps(problem, accuracy, near=near is not None),
+        conjugate_steps(problem, near=near),
         max_iter=max_iter,
         floor=floor,
         report=report,
         largest=largest,
-        near=near is not None,
+        near=near,
     )
 
 
-def conjugate_steps(
-    problem: CurvedProblem, accuracy: float = NEAR_ACCURACY, *, near: bool = True
-) -> Step:
-    """Return a function for Newton steps from conjugate gradients.
-
-    ``accuracy`` is that of the first one; ``near`` as for `damped_newton`.
-    """
-    previous = math.nan
+def conjugate_steps(problem: CurvedProblem, *, near: bool) -> Step:
+    """Return a function for Newton steps from conjugate gradients; see `damped_newton`."""
+    previous, accuracy = math.nan, _NEAR_ACCURACY if near else _COARSEST
     negligible = _NEGLIGIBLE_NEAR if near else _NEGLIGIBLE
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
@@ -203,7 +194,7 @@ def conjugate_steps(
         # convergence near an optimum, cheap steps on the way to one at infinity.  It tightens
         # gradually, since a single good step does not mean that an optimum is near.
         if previous > 0.0:
-            accuracy = min(_COARSEST, max(FINEST, size / previous, accuracy * accuracy))
+            accuracy = min(_COARSEST, max(_FINEST, size / previous, accuracy * accuracy))
         previous = size
         # A small step needs few correct digits.
         enough = math.sqrt(negligible * problem.value / size) if size > 0.0 else 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,8 +25,6 @@ from cordcal.calibrators._affine_loss import (
 )
 from cordcal.calibrators._base import Calibrator, FoldRows, Size, check_positive_integer
 from cordcal.calibrators._newton import (
-    FINEST,
-    NEAR_ACCURACY,
     Optimum,
     Report,
     ScalarOptimum,
@@ -135,13 +134,14 @@ class AffineCalibrator(Calibrator):
             return
         problem = self._problem(rows.scores(self.works_on), rows.labels, rows.weight)
         problem.preconditioner, problem.keeps_preconditioner = self._preconditioner, True
-        for start in problem.without(rows.folds, self._theta(), conjugate_steps(problem)):
+        newton = partial(conjugate_steps, problem, near=True)
+        for start in problem.without(rows.folds, self._theta(), newton):
             model = self._unfitted_copy(rows.original.classes)
-            model._search_near(problem, start, FINEST)
+            model._search_near(problem, start)
             yield model
 
-    def _search_near(self, problem: AffineProblem, start: Matrix, accuracy: float) -> None:
-        """Fit by a search that starts near the optimum, with the accuracy of its first step."""
+    def _search_near(self, problem: AffineProblem, start: Matrix) -> None:
+        """Fit by a search that starts near the optimum."""
         best = newton_cg(
             problem,
             start,
@@ -149,7 +149,7 @@ class AffineCalibrator(Calibrator):
             floor=VANISHED_LOSS,
             report=lambda *step: None,
             largest=self._largest,
-            near=accuracy,
+            near=True,
         )
         self._finish(problem, best)
 
@@ -536,7 +536,7 @@ class StructuredCalibrator(AffineCalibrator):
             model._temper(best, shifted, weight)
             problem = self._problem(shifted, labels, weight, mass)
             problem.preconditioner, problem.keeps_preconditioner = preconditioner, True
-            model._search_near(problem, self._theta(), NEAR_ACCURACY)
+            model._search_near(problem, self._theta())
             preconditioner = problem.preconditioner
             yield model
 
