@@ -65,6 +65,6 @@ def test_the_least_important_columns_go_first(results) -> None:
 
 
 def test_what_is_left_out_is_said(results) -> None:
-    assert "no room for" not in printed(results["comparison"], 120)
+    assert "a wider terminal" not in printed(results["comparison"], 120)
     narrow = " ".join(printed(results["comparison"], 80).split())
-    assert "no room for Brier, C⁺, C⁻, C⁰, fit: a wider terminal or --wide shows them" in narrow
+    assert "a wider terminal (--wide) adds Brier, C⁺, C⁻, C⁰, fit" in narrow

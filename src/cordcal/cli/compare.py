@@ -246,6 +246,6 @@ def present(
     if all_rows:
         show("", terminal.Bullets(data.reading), wide=wide)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
-    show("", table, wide=wide)
+    show(table, wide=wide)
     for key, reason in data.left_out.items():
         echo(f"not run: {key}: {reason}")

@@ -57,8 +57,8 @@ class FittingTable:
     ----------
     columns : sequence of Column
         All columns.
-    title, caption : str
-        Text above and below.
+    caption, hint : str
+        Text below; the hint shares a line with the names of columns that do not fit.
 
     Examples
     --------
@@ -71,14 +71,13 @@ class FittingTable:
     ┡━━━━━╇━━━━━━━━┩
     │ ts  │ 0.2500 │
     └─────┴────────┘
-    no room for seconds: a
-    wider terminal or --wide
-    shows it
+    a wider terminal
+    (--wide) adds seconds
     """
 
     columns: Sequence[Column]
-    title: str = ""
     caption: str = ""
+    hint: str = ""
     _rows: list[tuple[RenderableType, ...]] = field(default_factory=list)
     _sections: set[int] = field(default_factory=set)
 
@@ -96,19 +95,14 @@ class FittingTable:
         chosen = self._columns_that_fit(console, options)
         from rich.text import Text
 
-        if self.title:
-            yield Text(self.title, style="italic")
         yield self._table(chosen)
         left_out = [
             column.heading.partition(",")[0] for column in self.columns if column not in chosen
         ]
-        lines = [self.caption] if self.caption else []
-        if left_out:
-            them = "it" if len(left_out) == 1 else "them"
-            names = ", ".join(left_out)
-            lines.append(f"no room for {names}: a wider terminal or --wide shows {them}")
-        for line in lines:
-            yield Text(line, style="italic")
+        wider = f"a wider terminal (--wide) adds {', '.join(left_out)}" if left_out else ""
+        for line in (self.caption, "; ".join(filter(None, (self.hint, wider)))):
+            if line:
+                yield Text(line, style="italic")
 
     def _columns_that_fit(self, console: Console, options: ConsoleOptions) -> list[Column]:
         """Return the columns that fit."""
@@ -208,7 +202,7 @@ def comparison_view(
     parts = [*caveats_text(caveat.sentence for caveat in data.concerns), comparison_answer(data)]
     if all_rows:
         parts += ["", Bullets(data.reading)]
-    return Group(*parts, "", comparison_table(data, all_rows=all_rows, hint=hint))
+    return Group(*parts, comparison_table(data, all_rows=all_rows, hint=hint))
 
 
 def comparison_answer(data: ReportData, report: str = "") -> LabelledLines:
@@ -249,9 +243,9 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
         before = data.uncalibrated
         row = next(row for row in data.rows() if row.recommended)
         yield "Predictions changed", f"0 of {data.n_evaluation:,}"
-        for metric in ("nll", "ece"):
-            if metric in before:
-                yield METRICS[metric].short, format_change(metric, before, row.measures)
+        shown = [metric for metric in ("nll", "ece") if metric in before]
+        changes = [format_change(metric, before, row.measures) for metric in shown]
+        yield ", ".join(METRICS[metric].short for metric in shown), ", ".join(changes)
     yield _SIMPLER, advice.simpler.partition(": ")[2]
     yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
 
@@ -352,19 +346,18 @@ def comparison_table(
 
     shown = [column for column in columns(data) if column.on_console]
     rows = sorted_rows(data) if all_rows else short_rows(data)
-    caption = "green: best among those that change no prediction"
+    caption = "Sorted by NLL; green: best among those that change no prediction"
     if data.recommended is not None:
-        caption = f"→ recommended; {caption}"
+        caption += "; → recommended"
     others = len(data.rows()) - len(rows)
-    if others:
-        caption += f"; {hint} the other {others} {'row' if others == 1 else 'rows'}"
+    more = f"{hint} {others} more {'row' if others == 1 else 'rows'}" if others else ""
     table = FittingTable(
         [
             Column("", text=True),
             *(Column(column.heading, column.text, column.drop) for column in shown),
         ],
-        title="Sorted by NLL, the lowest first",
         caption=caption,
+        hint=more,
     )
     for row in rows:
         style = "bold" if row.recommended else ""
