@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from cordcal.calibrators.registry import available, is_network
+from cordcal.calibrators.registry import available, calibrator_class
 
 RESULTS = Path(__file__).parent.parent / "docs/results/benchmark/data.parquet"
 DEFAULT = ("blend", "lift")
@@ -52,7 +52,8 @@ def main() -> None:
     data = pd.read_parquet(RESULTS)
     changed = data[data.measure == "tpcr"]
     most = changed.groupby(["calibrator", "repair"], observed=True).value.max()
-    keys = [key for key in available() if not is_network(key)]
+    ran = set(data.calibrator)
+    keys = [key for key in available() if key in ran and calibrator_class(key).extra is None]
     outputs = [output for output in most[most == 0.0].index if output[0] in keys]
     index = pd.MultiIndex.from_frame(data[["calibrator", "repair"]])
     data = data[index.isin(outputs)]
