@@ -268,6 +268,9 @@ class PreservingCalibrator(Estimator):
         if decision is not None:
             original = _with_decision(original, decision, names)
         caveats = find_caveats(original, _indices_or_none(labels, array.shape), weight, columns)
+        if not (isinstance(self.rule, str) and self.rule == "argmax"):
+            # A rule explains an accuracy below the most frequent class's share.
+            caveats = [c for c in caveats if c.key != "chance" or "chance" in c.figures]
         warn_about(caveats)
         with suppress_repeats(caveats):
             return self._fit_checked(

@@ -36,8 +36,8 @@ def warnings_of(scores, labels, kind="logits", **more):
     sentences = [str(warning.message) for warning in fitted]
     assert [str(warning.message) for warning in compared] == sentences
     assert all(warning.filename == __file__ for warning in (*fitted, *compared))
-    if sentences:
-        assert comparison.recommendation.key is None
+    blocked = any(caveat.blocks_advice for caveat in comparison.concerns)
+    assert blocked == (comparison.recommendation.key is None)
     return sentences
 
 
@@ -179,8 +179,14 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
     decision = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
-    (sentence,) = warnings_of(3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5, labels)
+    logits = 3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5
+    (sentence,) = warnings_of(logits, labels)
     assert "is below the most frequent class's share (69.7%)" in sentence
+    # Predictions that are related to the labels may be of a weighted classifier.
+    assert 'pass rule="learnt"' in sentence
+    PreservingCalibrator("ts", rule="learnt").fit(logits, labels)
+    with pytest.warns(UserWarning, match="are the labels those of these rows"):
+        PreservingCalibrator("ts", rule="learnt").fit(logits, rng.permutation(labels))
 
 
 def test_rare_classes_that_are_never_decided_for_are_not_doubted() -> None:

@@ -206,16 +206,25 @@ def label_caveat(
             blocks_advice=True,
         )
     question = "are the labels those of these rows, and the columns in their order?"
+    expected, error, attainable = rows.accuracy_if_shuffled(label_shares)
+    enough_rows = 0.0 < _DIFFERENCE_ERRORS * error <= _MAX_ERROR_SHARE * attainable
+    by_chance = enough_rows and accuracy - expected <= _CHANCE_ERRORS * error
+    if by_chance:
+        figures |= {"chance": expected}
     if _clearly_more(rows.is_majority, right, weight, _DIFFERENCE_ERRORS):
-        return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
-    expected = rows.accuracy_if_shuffled(accuracy, label_shares)
-    if expected is None:
+        if accuracy - expected <= _GAIN_ERRORS * error:
+            return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
+        cause = (
+            "was it trained with class weights or on resampled rows, or does a threshold decide?"
+        )
+        return Caveat("chance", f'{start}: {cause} Then pass rule="learnt"', figures)
+    if not by_chance:
         return None
     return Caveat(
         "chance",
         f"accuracy {accuracy:.1%} is no better than with shuffled labels ({expected:.1%}): "
         f"{question}",
-        {**figures, "chance": expected},
+        figures,
         blocks_advice=True,
     )
 
@@ -336,10 +345,10 @@ class _Rows:
         )
         return _Remedy(*description, new, figures or {}) if helps else None
 
-    def accuracy_if_shuffled(self, accuracy: float, label_shares: Vector) -> float | None:
-        """Return the expected accuracy of shuffled labels if these are no better, else None.
+    def accuracy_if_shuffled(self, label_shares: Vector) -> tuple[float, float, float]:
+        """Return the expected accuracy of shuffled labels, its error, and the attainable gain.
 
-        Its standard error is that of Cohen's kappa for independent raters (Fleiss et al. 1969).
+        The standard error is that of Cohen's kappa for independent raters (Fleiss et al. 1969).
         """
         predicted = _class_shares(self.decision, self.weight, self.classes)
         both = predicted * label_shares
@@ -347,9 +356,7 @@ class _Rows:
         attainable = float(np.minimum(predicted, label_shares).sum()) - expected
         variance = expected + expected**2 - float((both * (predicted + label_shares)).sum())
         error = math.sqrt(max(variance, 0.0) / _effective_rows(len(self.labels), self.weight))
-        enough_rows = 0.0 < _DIFFERENCE_ERRORS * error <= _MAX_ERROR_SHARE * attainable
-        by_chance = accuracy - expected <= _CHANCE_ERRORS * error
-        return expected if enough_rows and by_chance else None
+        return expected, error, attainable
 
 
 _REORDER = "bring the columns into the order of the labels"

@@ -25,7 +25,7 @@ def check_decisions(
             f"has shape {array.shape} but there are {rows} rows",
             "pass one class index for each row",
         )
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in ("iub" if classes == 2 else "iu"):  # scores > threshold is bool
         if array.dtype.kind in "OSU" and array.size:
             raise _text_error(array, name, classes, "a data frame")
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):

@@ -28,6 +28,8 @@ _MAX_EXACT_STEPS, _SMALL_GAP = 3, 1e-8
 # From this mean over all rows on, the probability that must move to predictions that no weights
 # explain is worth a warning.
 _LARGE_SHIFT = 0.005
+# Weights are equal unless they save this share of the entropy of the direct probabilities.
+_WORTHWHILE = 0.005
 # Rows that predict with less doubt than this have no effect on a step.
 _CERTAIN = 1e-15
 
@@ -96,8 +98,9 @@ def learn_rule(
     Returns
     -------
     rule : PredictionRule
-        Equal weights if the argmax explains every prediction.  If several weights explain all of
-        them, about the middle of these, in logarithms.
+        Equal weights if the argmax explains every prediction, or if keeping it costs less than
+        0.5 % of the entropy of the direct probabilities.  If several weights explain all
+        predictions, about the middle of these, in logarithms.
     record : LearntRule
         How many predictions it explains, and how far off the others are.
 
@@ -118,8 +121,11 @@ def learn_rule(
         rule, gap = PredictionRule(np.ones(direct.shape[1])), 0.0
     else:
         rule, gap = _solve(direct[counted], decision[counted], weight[counted])
+        if not _is_worthwhile(rule, direct, decision, weight):
+            rule = PredictionRule(np.ones(direct.shape[1]))
     explained = rule.predict(direct) == decision
-    shift = _shift(direct[~explained], decision[~explained], rule.weights)
+    mass, least = _masses(direct[~explained], decision[~explained], rule.weights)
+    shift = least - mass
     unseen = np.flatnonzero(np.bincount(decision[counted], minlength=direct.shape[1]) == 0)
     record = LearntRule(
         n=len(direct),
@@ -154,16 +160,36 @@ def _warn_about(record: LearntRule) -> None:
         )
 
 
-def _shift(direct: Floats, decision: Decisions, weights: Vector) -> Vector:
-    """Return how much probability must move to each prediction, the others in direct ratios."""
+def _masses(direct: Floats, decision: Decisions, weights: Vector) -> tuple[Vector, Vector]:
+    """Return each prediction's probability, and the least with which the rule predicts it.
+
+    The other classes keep their direct ratios (Eq. 4 with weights).
+    """
     q = direct.astype(np.float64)
     at = np.arange(len(q)), decision
     mass = q[at]
     q[at] = 0.0
-    rival = (weights * q).max(axis=1)
-    rest = q.sum(axis=1)
-    # Eq. (4) with weights: s / (1 − s) = rival / (rest · weight of the prediction).
-    return np.asarray(rival / (rival + weights[decision] * rest) - mass / (mass + rest))
+    rest, rival = q.sum(axis=1), (weights * q).max(axis=1)
+    return mass / (mass + rest), rival / (rival + weights[decision] * rest)
+
+
+def _is_worthwhile(
+    rule: PredictionRule, direct: Floats, decision: Decisions, weight: Vector
+) -> bool:
+    """Return whether keeping the argmax instead would cost noticeably more likelihood.
+
+    The cost is what the direct probabilities expect: the mean relative entropy of raising
+    predictions that they do not give to the least mass that does.
+    """
+    from scipy.special import entr, rel_entr  # only fitting needs SciPy
+
+    def cost(weights: Vector) -> float:
+        mass, least = _masses(direct, decision, weights)
+        raised = np.maximum(mass, least)
+        return float(weight @ (rel_entr(mass, raised) + rel_entr(1.0 - mass, 1.0 - raised)))
+
+    entropy = float(weight @ entr(direct.astype(np.float64)).sum(axis=1))
+    return cost(np.ones(direct.shape[1])) - cost(rule.weights) > _WORTHWHILE * entropy
 
 
 def _solve(direct: Floats, decision: Decisions, weight: Vector) -> tuple[PredictionRule, float]:
