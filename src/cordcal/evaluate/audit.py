@@ -20,6 +20,7 @@ from cordcal._numeric.types import (
     NumPyDType,
 )
 from cordcal._validation import layouts
+from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
@@ -32,7 +33,6 @@ from cordcal._validation.names import (
 )
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal.evaluate.audit_result import Audit
-from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.certified import certified_error_rates
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint

@@ -11,7 +11,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Vector
-from cordcal.evaluate.caveats import Caveat
+from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 from cordcal.report import audit_tables, tables
 from cordcal.report.data import (

@@ -18,7 +18,13 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
-from cordcal._validation.caveats import find_caveats, warn_about
+from cordcal._validation.caveats import (
+    Caveat,
+    find_caveats,
+    overlap,
+    split_caveats,
+    warn_about,
+)
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import Groups, check_labels, few_groups, names_to_indices
 from cordcal._validation.layouts import align_rows
@@ -36,7 +42,6 @@ from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, matc
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
-from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, interval_of
 from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
@@ -471,7 +476,7 @@ class FittedCalibrator:
     shares: dict[str, float]
 
     def rows_by_output(self) -> dict[Output, list[LabelledRows]]:
-        """Return the rows to resample; a calibrator that keeps decisions has no repaired ones."""
+        """Return the rows to resample; a calibrator that keeps predictions has no repaired ones."""
         rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
         if not self.keeps_decisions:
             rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
@@ -646,10 +651,10 @@ def _apply_lift(
 
 
 def _keeps_decisions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
-    """Return whether a calibrator keeps decisions without a repair, by design and on these rows.
+    """Return whether a calibrator keeps predictions without a repair, by design and on these rows.
 
     A calibrator that keeps every argmax may still tie classes with different scores, by rounding
-    or because it makes every row uniform.  Such a tie keeps the decision only by the tie rule.
+    or because it makes every row uniform.  Such a tie keeps the prediction only by the tie rule.
     """
     if not getattr(model.calibrator_, "keeps_argmax", False):
         return False

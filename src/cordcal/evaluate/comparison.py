@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
+from cordcal._validation.caveats import Caveat
 from cordcal.evaluate import recommendation
-from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.pictures import lists_that_fit
 from cordcal.evaluate.statistics import (
     LikelihoodRatio,

@@ -240,7 +240,7 @@ def by_group(
     outputs : mapping of str to LabelledRows
         The outputs of one calibrator, including ``"direct"``.
     decision : ndarray of int
-        The decisions to keep.
+        The predictions to keep.
     """
     changed = outputs["direct"].prediction != decision
     keys = ("accuracy", *leading_metrics())
@@ -268,7 +268,7 @@ _MAX_LISTED = 10
 
 
 class ChangedRows:
-    """Decisions before and after calibration, and their changes within any group of rows."""
+    """Predictions before and after calibration, and their changes within any group of rows."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class ChangedRows:
         )
 
     def by_class(self) -> tuple[GroupChanges, ...]:
-        """Count the changes by original decision."""
+        """Count the changes by original prediction."""
         return self._count_by(self.decision, self.names)
 
     def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
@@ -321,7 +321,7 @@ class ChangedRows:
         limit: int = _MAX_LISTED,
         row_numbers: Classes | None = None,
     ) -> tuple[ChangedRow, ...]:
-        """Return the rows whose direct probabilities favour the new decision most."""
+        """Return the rows whose direct probabilities favour the new prediction most."""
         changed = self._most_decided(masses, direct_confidence)[:limit]
         return self._records(changed, masses, direct_confidence, row_numbers)
 
@@ -343,7 +343,7 @@ class ChangedRows:
         return self._records(chosen, masses, direct_confidence, row_numbers)
 
     def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
-        """Return the changed rows, the largest preference for the new decision first."""
+        """Return the changed rows, the largest preference for the new prediction first."""
         changed = np.flatnonzero(self.decision != self.direct_decision)
         lead = masses["direct"][changed] - direct_confidence[changed]
         return changed[np.argsort(lead, kind="stable")]

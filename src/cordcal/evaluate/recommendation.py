@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
-from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
 from cordcal.metrics import METRICS
 from cordcal.report.data import Interval, SuggestedCommand
