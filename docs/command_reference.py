@@ -82,22 +82,26 @@ def _written(option: Any, kind: Any) -> str:
 
 def _value(kind: Any) -> str:
     """Return what a value is: one of some words, a file, a number or text."""
-    wanted = {kind, *get_args(kind), *(part for each in get_args(kind) for part in get_args(each))}
-    for each in wanted:
+    types = {
+        kind,
+        *get_args(kind),
+        *(part for each in get_args(kind) for part in get_args(each)),
+    }
+    for each in types:
         if isinstance(each, type) and issubclass(each, Enum):
             return "|".join(str(choice.value) for choice in each)
     named = {Path: "FILE", int: "NUMBER", float: "NUMBER"}
-    return next((word for each, word in named.items() if each in wanted), "TEXT")
+    return next((word for each, word in named.items() if each in types), "TEXT")
 
 
 def _said(option: Any) -> str:
     default = option.default
-    told = _text(option.help)
+    result = _text(option.help)
     if option.required:
-        return f"{told} Required."
+        return f"{result} Required."
     if default is None or isinstance(default, bool) or callable(default):
-        return told
-    return f"{told} By default ``{getattr(default, 'value', default)}``."
+        return result
+    return f"{result} By default ``{getattr(default, 'value', default)}``."
 
 
 def _text(text: str | None) -> str:

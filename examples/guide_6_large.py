@@ -2,16 +2,15 @@
 Files larger than memory, and Dask
 ==================================
 
-Everything that the repair needs to know of many rows is a handful of numbers and a few sums that
-add up exactly. So it does not matter whether the rows come at once, in batches, from a file or from
-a cluster: the shared scalar is the same double.
+The repair needs only a few running sums, which are exact. So rows may come at once, in batches,
+from a file or from a cluster: the shared scalar is the same double.
 """
 
 # %%
 # Rows in batches
 # ---------------
-# :meth:`CORD.construct <cordcal.CORD.construct>` takes any iterable of pairs. Of each row it keeps
-# three numbers, in a temporary file if there are many.
+# :meth:`CORD.construct <cordcal.CORD.construct>` takes any iterable of pairs. It keeps three
+# numbers per row, in a temporary file if there are many.
 import numpy as np
 
 import cordcal

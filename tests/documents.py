@@ -16,7 +16,7 @@ _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 def blocks(path: Path, language: str) -> list[str]:
     """Return the fenced blocks of one language, in order."""
-    return [code for found, code in _FENCE.findall(path.read_text("utf-8")) if found == language]
+    return [code for result, code in _FENCE.findall(path.read_text("utf-8")) if result == language]
 
 
 def run_examples(path: Path, names: Mapping[str, Any] | None = None) -> int:

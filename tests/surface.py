@@ -31,8 +31,8 @@ def surface() -> Iterator[str]:
         for name in module.__all__:
             yield from _described(f"cordcal.{package}.{name}", getattr(module, name))
     for key in cordcal.calibrators.available():
-        found = cordcal.calibrators.calibrator_class(key)
-        yield from _described(f"{found.__module__}.{found.__name__}", found)
+        result = cordcal.calibrators.calibrator_class(key)
+        yield from _described(f"{result.__module__}.{result.__name__}", result)
     for adapter, names in ADAPTERS.items():
         module = import_module(f"cordcal.{adapter}")
         for name in names:
@@ -60,9 +60,9 @@ def _described(path: str, found: Any) -> Iterator[str]:
 
 def _signature(found: Any) -> str:
     """Return the parameters and defaults, without annotations."""
-    given = inspect.signature(found)
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in given.parameters.values()]
-    return str(given.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    passed = inspect.signature(found)
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in passed.parameters.values()]
+    return str(passed.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def foreign_private_imports(path: Path) -> list[str]:
 def test_private_modules_are_used_by_their_package_only() -> None:
     paths = sorted([*PACKAGE.rglob("*.py"), *STUDY.rglob("*.py")])
     assert len(paths) > 100
-    found = {
+    result = {
         path.relative_to(ROOT).as_posix(): names
         for path in paths
         if (names := foreign_private_imports(path))
     }
-    assert found == {}
+    assert result == {}

@@ -151,10 +151,10 @@ def test_words_without_column_names_are_refused_with_the_remedy() -> None:
 def test_probabilities_have_the_dtype_of_the_scores(dtype) -> None:
     model = cordcal.PreservingCalibrator("vs").fit(LOGITS, LABELS)
     scores = LOGITS.astype(dtype)
-    for given in (scores, FRAME.astype(dtype)):
-        assert model.predict_proba(given).dtype == dtype
-        assert model.predict_both(given).repaired.dtype == dtype
-        assert model.predict_proba(given, dtype=np.float64).dtype == np.float64
+    for passed in (scores, FRAME.astype(dtype)):
+        assert model.predict_proba(passed).dtype == dtype
+        assert model.predict_both(passed).repaired.dtype == dtype
+        assert model.predict_proba(passed, dtype=np.float64).dtype == np.float64
     np.testing.assert_array_equal(model.predict_proba(scores).argmax(axis=1), scores.argmax(axis=1))
     images = np.moveaxis(scores.reshape(4, 100, 3), -1, 1)
     assert model.predict_proba(images, axis=1).dtype == dtype

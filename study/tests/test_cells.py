@@ -67,10 +67,10 @@ def test_a_cell_holds_what_the_library_says(spec: SetSpec) -> None:
         rows = data.evaluated(0, name)
         outputs = model.predict_both(rows.scores, dtype=np.float64)  # as cells are measured
         for repair, output in (("direct", outputs.direct), ("cord", outputs.repaired)):
-            found = cell.measures[name][repair]
-            assert found["ece"] == metrics.ece(output, rows.labels)
-            assert found["nll"] == metrics.nll(output, rows.labels)
-            assert found["tpcr"] == metrics.tpcr(outputs.decision, output)
+            result = cell.measures[name][repair]
+            assert result["ece"] == metrics.ece(output, rows.labels)
+            assert result["nll"] == metrics.nll(output, rows.labels)
+            assert result["tpcr"] == metrics.tpcr(outputs.decision, output)
         assert cell.measures[name]["cord"]["tpcr"] == 0.0 < cell.measures[name]["direct"]["tpcr"]
         assert cell.measures[name]["direct"]["mean_gap"] == 0.0
 
@@ -101,9 +101,9 @@ def test_names_make_the_repairs_they_say() -> None:
 def test_uncalibrated_is_the_original(spec: SetSpec) -> None:
     cell = compute(task(spec, UNCALIBRATED, {CLEAN: ("direct",)}))
     rows = load_set(spec).evaluated(0, CLEAN)
-    found = cell.measures[CLEAN]["direct"]
-    assert found["tpcr"] == 0.0
-    assert found["accuracy"] == np.mean(rows.scores.argmax(axis=1) == rows.labels)
+    result = cell.measures[CLEAN]["direct"]
+    assert result["tpcr"] == 0.0
+    assert result["accuracy"] == np.mean(rows.scores.argmax(axis=1) == rows.labels)
 
 
 def test_nothing_is_computed_twice(spec: SetSpec, monkeypatch: pytest.MonkeyPatch) -> None:

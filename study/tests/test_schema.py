@@ -153,8 +153,8 @@ def test_files_that_do_not_fit_stop_a_study_before_it_starts(
 
 
 def test_a_file_may_stack_severities(folder: Path) -> None:
-    with np.load(folder / "a.npz") as held:
-        logits, labels = held["logits"], held["labels"]
+    with np.load(folder / "a.npz") as stored:
+        logits, labels = stored["logits"], stored["labels"]
     np.savez(
         folder / "stacked.npz", logits=np.concatenate([logits, -logits]), labels=np.tile(labels, 2)
     )

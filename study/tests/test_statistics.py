@@ -38,7 +38,7 @@ def test_calibrators_of_one_classifier_are_no_independent_evidence() -> None:
 
 def test_the_bootstrap_is_that_of_a_plain_loop() -> None:
     values = {"a": [1.0, 2.0, 4.0], "b": [0.0, 3.0], "c": [5.0]}
-    (found,) = effects(rows_of(values), ["ece"], resamples=40_000)
+    (result,) = effects(rows_of(values), ["ece"], resamples=40_000)
     rng = np.random.default_rng(5)
     names = list(values)
     means = []
@@ -46,21 +46,21 @@ def test_the_bootstrap_is_that_of_a_plain_loop() -> None:
         drawn = [values[names[at]] for at in rng.integers(0, 3, 3)]
         means.append(np.mean([rng.choice(splits, len(splits)).mean() for splits in drawn]))
     low, high = np.quantile(means, [0.025, 0.975])
-    assert found.low == pytest.approx(low, abs=0.05)
-    assert found.high == pytest.approx(high, abs=0.05)
+    assert result.low == pytest.approx(low, abs=0.05)
+    assert result.high == pytest.approx(high, abs=0.05)
 
 
 def test_classifiers_with_fewer_calibrators_count_by_their_conditions() -> None:
     rows = [*rows_of({"a": [1.0]}, 1), *rows_of({"b": [4.0]}, 2)]
-    (found,) = effects(rows, ["ece"])
-    assert found.mean == pytest.approx(3.0)
-    assert found.units == {"a": 1.0, "b": 4.0}
+    (result,) = effects(rows, ["ece"])
+    assert result.mean == pytest.approx(3.0)
+    assert result.units == {"a": 1.0, "b": 4.0}
 
 
 def test_one_unit_has_no_spread() -> None:
-    (found,) = effects(rows_of({"a": [1.0, 3.0]}), ["ece"])
-    assert math.isnan(found.t_low)
-    assert found.low < found.mean < found.high  # its splits still vary
+    (result,) = effects(rows_of({"a": [1.0, 3.0]}), ["ece"])
+    assert math.isnan(result.t_low)
+    assert result.low < result.mean < result.high  # its splits still vary
 
 
 def test_holm_is_statsmodels() -> None:

@@ -25,8 +25,8 @@ def some_rows() -> list[Row]:
 
 def test_means_do_not_depend_on_the_order() -> None:
     rows = some_rows()
-    found = means(rows, "set", "measure")
-    assert found == pytest.approx(
+    result = means(rows, "set", "measure")
+    assert result == pytest.approx(
         {
             (name, measure): np.mean(
                 [r.value for r in rows if (r.set, r.measure) == (name, measure)]
@@ -35,7 +35,7 @@ def test_means_do_not_depend_on_the_order() -> None:
             for measure in ("ece", "nll")
         }
     )
-    assert means(rows[::-1], "set", "measure") == found
+    assert means(rows[::-1], "set", "measure") == result
 
 
 def test_conditions_count_the_same_whatever_their_splits() -> None:
@@ -58,9 +58,9 @@ def test_conditions_count_the_same_whatever_their_splits() -> None:
 def test_reductions_are_paired() -> None:
     rows = some_rows()
     value = {row[:-1]: row.value for row in rows}
-    found = reductions(rows, base="direct", repair="cord")
-    assert len(found) == len(rows) // 2
-    for row in found:
+    result = reductions(rows, base="direct", repair="cord")
+    assert len(result) == len(rows) // 2
+    for row in result:
         assert row.value == value[row._replace(repair="direct")[:-1]] - value[row[:-1]]
 
 

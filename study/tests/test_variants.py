@@ -41,9 +41,9 @@ def test_reference_weight(weight: str) -> None:
         described = rows(weight)
         assert variant.eta_ == pytest.approx(float(reference.shared_scalar(described)), abs=1e-9)
         expected = [reference.repair(row, Decimal(variant.eta_)) for row in described]
-    found = variant.transform(P, Q)
-    assert np.abs(found - np.array(expected, dtype=float)).max() <= 1e-13
-    np.testing.assert_array_equal(found.argmax(axis=1), KEEP)
+    result = variant.transform(P, Q)
+    assert np.abs(result - np.array(expected, dtype=float)).max() <= 1e-13
+    np.testing.assert_array_equal(result.argmax(axis=1), KEEP)
 
 
 def mean_of(target: str) -> float:
@@ -58,9 +58,9 @@ def test_mean_targets(target: str) -> None:
     variant = VariantCORD(target=target).fit(P, Q)
     masses = variant.transform(P, Q)[np.arange(40), KEEP]
     low, high = variant.construction_.attainable
-    wanted = min(max(mean_of(target), low), high)
-    assert variant.construction_.target == pytest.approx(wanted, abs=1e-14)
-    assert masses.mean() == pytest.approx(wanted, abs=1e-14)
+    expected = min(max(mean_of(target), low), high)
+    assert variant.construction_.target == pytest.approx(expected, abs=1e-14)
+    assert masses.mean() == pytest.approx(expected, abs=1e-14)
 
 
 def test_no_target_projects_each_row() -> None:

@@ -58,14 +58,14 @@ def test_labels_are_names_in_compare_audit_and_check(names: list[Any]) -> None:
 def test_a_label_that_is_not_a_name_is_refused() -> None:
     labels = PLACES + 1
     labels[7] = 0  # a column, but not a name
-    for door in (
+    for function in (
         PreservingCalibrator("ts", class_names=[1, 2, 3]).fit,
         lambda *rows: compare(*rows, ["ts"], class_names=[1, 2, 3]),
         PreservingCalibrator("ts").fit,
     ):
         scores = pd.DataFrame(LOGITS, columns=[1, 2, 3])
         with pytest.raises(InputError, match="the label 0") as caught:
-            door(scores, labels)
+            function(scores, labels)
         assert (caught.value.argument, caught.value.rows.tolist()) == ("labels", [7])
 
 

@@ -111,7 +111,7 @@ def write_table(path: Path, logits: np.ndarray, labels: np.ndarray, rng: Rng) ->
 def check_output(output: Path) -> None:
     """Ask that what was written are reports that keep their decisions."""
     # A damaged label passes through: apply does not read labels.
-    found = cordcal.files.open_scores(output).without_labels()
-    for batch in found.batches():
+    result = cordcal.files.open_scores(output).without_labels()
+    for batch in result.batches():
         report = np.asarray(batch.values)
         hold(strictly_top(report, report.argmax(axis=1)), f"{output.name} holds no reports")

@@ -29,8 +29,8 @@ def trial(rng: Rng, folder: Path) -> int:
     path.write_bytes(table(rng, scores))
     output = folder / "out.npz"
     with untouched(folder, output.name):
-        told = ("--input", kind)
-        done = command("apply", model, path, "--output", output, *told)
+        options = ("--input", kind)
+        done = command("apply", model, path, "--output", output, *options)
         if done.code == 0:
             # Only what was read in full may be written.
             decision = np.load(output)["repaired"].argmax(axis=1)
@@ -45,10 +45,10 @@ def scores_of(rng: Rng, kind: str, classes: int) -> np.ndarray:
     logits = np.round(3.0 * rng.normal(size=(ROWS, classes)), 3) + 0.0001
     if kind == "logits":
         return logits
-    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    result = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     sure = rng.random(ROWS) < rng.choice([0.0, 0.5])
-    found[sure] = np.eye(classes)[found[sure].argmax(axis=1)]
-    return found
+    result[sure] = np.eye(classes)[result[sure].argmax(axis=1)]
+    return result
 
 
 def table(rng: Rng, scores: np.ndarray) -> bytes:

@@ -65,13 +65,13 @@ def trial(rng: Rng, folder: Path) -> int:
     whole = {"p": p, "q": q, "y": labels, "w": rng.uniform(0.5, 2.0, rows)}
     names = pool(rng, rows)
     for _ in range(CALLS):
-        door = DOORS[int(rng.integers(len(DOORS)))]
-        wanted = door.__code__.co_varnames[: door.__code__.co_argcount]
-        plain = {name: whole[name] for name in wanted}
+        function = DOORS[int(rng.integers(len(DOORS)))]
+        expected = function.__code__.co_varnames[: function.__code__.co_argcount]
+        plain = {name: whole[name] for name in expected}
         if rng.random() < 0.3:
-            mask_one(door, plain, rng)
+            mask_one(function, plain, rng)
         else:
-            match_all(door, plain, [index(rng, rows, names) for _ in wanted])
+            match_all(function, plain, [index(rng, rows, names) for _ in expected])
     return CALLS
 
 
@@ -112,11 +112,11 @@ def index(rng: Rng, rows: int, names: list[Any]) -> Index:
 def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Index]) -> None:
     """Ask for the result of rows in the order that the rule gives, or for a refusal."""
     orders = rule(indices)
-    given = {
+    passed = {
         name: values if entries is None else with_index(values, entries)
         for (name, values), entries in zip(plain.items(), indices, strict=True)
     }
-    result = outcome(door, given)
+    result = outcome(door, passed)
     if orders is None:
         hold(
             isinstance(result, InputError),

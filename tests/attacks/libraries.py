@@ -31,10 +31,10 @@ def trial(rng: Rng, folder: Path) -> int:
     cord = CORD(preserve).fit(*tensors)
     repaired = cord.transform(*tensors)
     hold(repaired.dtype == tensors[1].dtype, f"{repaired.dtype} came out of {name}")
-    found, kept = repaired.double().numpy(), tensors[0].double().numpy()
-    hold((found >= 0).all() and np.isfinite(found).all(), "no probabilities")
+    result, kept = repaired.double().numpy(), tensors[0].double().numpy()
+    hold((result >= 0).all() and np.isfinite(result).all(), "no probabilities")
     # Half precision keeps the first rank strictly, and no other out of order.
-    hold(in_order(found, kept, preserve, strict=name[-2:] != "16"), f"an order not kept, {name}")
+    hold(in_order(result, kept, preserve, strict=name[-2:] != "16"), f"an order not kept, {name}")
     if name != "bfloat16":
         plain = [each.numpy() for each in tensors]
         twin = CORD(preserve).fit(*plain)
@@ -58,7 +58,7 @@ def stored(tensor: Any, dtype: Any) -> Any:
     """Return a report in a dtype; rows that its rounding makes no distributions are certain."""
     import torch
 
-    held = tensor.to(dtype)
-    off = (held.double().sum(axis=1) - 1.0).abs() > 5e-4
+    content = tensor.to(dtype)
+    off = (content.double().sum(axis=1) - 1.0).abs() > 5e-4
     sure = torch.nn.functional.one_hot(tensor.argmax(axis=1), tensor.shape[1]).to(dtype)
-    return torch.where(off[:, None], sure, held)
+    return torch.where(off[:, None], sure, content)

@@ -21,13 +21,13 @@ def trial(rng: Rng, folder: Path) -> int:
     original, direct = (report(rng, rows, classes, dtype) for _ in range(2))
     if rng.random() < 0.3:
         direct = nudged(original, rng)
-    told = rng.random() < 0.3
-    decision = rng.integers(classes, size=rows) if told else original.argmax(axis=1)
+    result = rng.random() < 0.3
+    decision = rng.integers(classes, size=rows) if result else original.argmax(axis=1)
     labels = np.where(rng.random(rows) < rng.random(), decision, rng.integers(classes, size=rows))
     mode = str(rng.choice(["raise", "cap"]))
-    given = {"decision": decision} if told else {}
-    lift = Lift(mode).fit(original, direct, labels, **given)
-    repaired = lift.transform(original, direct, **given)
+    passed = {"decision": decision} if result else {}
+    lift = Lift(mode).fit(original, direct, labels, **passed)
+    repaired = lift.transform(original, direct, **passed)
     hold(repaired.dtype == dtype, f"{repaired.dtype} came out of {dtype}")
     hold((repaired >= 0).all(), "a negative probability")
     hold(strictly_top(repaired, decision), f"a decision that is not strictly the largest, {mode}")

@@ -46,7 +46,7 @@ def as_bytes(path: Path, rng: Rng) -> None:
 
 def as_metadata(path: Path, rng: Rng) -> None:
     """Change one field, at any depth, and leave the digest out, as an old file would."""
-    held, metadata = opened(path)
+    stored, metadata = opened(path)
     body = json.loads(metadata["body"])
     places = list(fields(body))
     owner, name = places[int(rng.integers(len(places)))]
@@ -54,26 +54,26 @@ def as_metadata(path: Path, rng: Rng) -> None:
         del owner[name]
     else:
         owner[name] = HOSTILE[int(rng.integers(len(HOSTILE)))]
-    save_file(held, path, {**metadata, "body": json.dumps(body)})
+    save_file(stored, path, {**metadata, "body": json.dumps(body)})
 
 
 def as_tensors(path: Path, rng: Rng) -> None:
     """Drop, reshape or spoil one tensor, and leave the digest out."""
-    held, metadata = opened(path)
-    name = sorted(held)[int(rng.integers(len(held)))]
-    values = held[name]
+    stored, metadata = opened(path)
+    name = sorted(stored)[int(rng.integers(len(stored)))]
+    values = stored[name]
     match int(rng.integers(4)):
         case 0:
-            del held[name]
+            del stored[name]
         case 1:
-            held[name] = np.repeat(values.reshape(-1), 2)
+            stored[name] = np.repeat(values.reshape(-1), 2)
         case 2:
-            held[name] = values.astype(np.float32)
+            stored[name] = values.astype(np.float32)
         case 3 if values.size and values.dtype.kind == "f":
             spoiled = values.copy().reshape(-1)
             spoiled[int(rng.integers(spoiled.size))] = rng.choice(NUMBERS)
-            held[name] = spoiled.reshape(values.shape)
-    save_file(held, path, metadata)
+            stored[name] = spoiled.reshape(values.shape)
+    save_file(stored, path, metadata)
 
 
 def opened(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

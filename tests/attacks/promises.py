@@ -98,24 +98,24 @@ def setting(name: str, value: str) -> Iterator[None]:
 
 def damaged(data: bytes, rng: Rng) -> bytes:
     """Return bytes that are flipped, cut, zeroed, doubled or moved at random places."""
-    found = bytearray(data)
+    result = bytearray(data)
     for _ in range(int(rng.integers(1, 4))):
-        at = int(rng.integers(len(found))) if found else 0
-        size = int(rng.integers(1, 1 + min(64, max(1, len(found) - at))))
+        at = int(rng.integers(len(result))) if result else 0
+        size = int(rng.integers(1, 1 + min(64, max(1, len(result) - at))))
         match int(rng.integers(6)):
             case 0:
-                found[at : at + 1] = bytes([int(rng.integers(256))])
+                result[at : at + 1] = bytes([int(rng.integers(256))])
             case 1:
-                del found[at:]
+                del result[at:]
             case 2:
-                found[at : at + size] = bytes(size)
+                result[at : at + size] = bytes(size)
             case 3:
-                found[at:at] = found[at : at + size]
+                result[at:at] = result[at : at + size]
             case 4:
-                del found[at : at + size]
+                del result[at : at + size]
             case 5:
-                found[at : at + size] = rng.bytes(size)
-    return bytes(found)
+                result[at : at + size] = rng.bytes(size)
+    return bytes(result)
 
 
 def logits_and_labels(rng: Rng, rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -35,15 +35,15 @@ def trial(rng: Rng, folder: Path) -> int:
     if rng.random() < 0.5:
         preserve = "ranking"
     levels = classes - 1 if preserve == "ranking" else preserve
-    found = []
+    result = []
     for engine in ("array", "compiled"):
         with setting("CORDCAL_ENGINE", engine):
             cord = CORD(preserve).fit(original, direct)
             repaired = cord.transform(original, direct)
-        found.append((cord.eta_.tobytes(), repaired.tobytes()))
+        result.append((cord.eta_.tobytes(), repaired.tobytes()))
         check(repaired, original, levels)
-    hold(found[0][0] == found[1][0], "the engines' shared scalars differ")
-    hold(found[0][1] == found[1][1], "the engines' repaired rows differ")
+    hold(result[0][0] == result[1][0], "the engines' shared scalars differ")
+    hold(result[0][1] == result[1][1], "the engines' repaired rows differ")
     return rows
 
 

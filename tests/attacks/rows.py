@@ -33,24 +33,24 @@ def trial(rng: Rng, folder: Path) -> int:
     original, direct = (report(rng, rows, classes, dtype) for _ in range(2))
     if rng.random() < 0.3:  # the calibrator moves the decision by a rounding only
         direct = nudged(original, rng)
-    told = rng.random() < 0.3
-    decision = rng.integers(classes, size=rows) if told else original.argmax(axis=1)
+    shown_text = rng.random() < 0.3
+    decision = rng.integers(classes, size=rows) if shown_text else original.argmax(axis=1)
     # The order of classes is the scores' own: a decision that is told is the first rank alone.
-    preserve = 1 if told else min(int(rng.choice([1, 1, 1, 2, 3])), classes - 1)
+    preserve = 1 if shown_text else min(int(rng.choice([1, 1, 1, 2, 3])), classes - 1)
     if rng.random() < 0.1:  # probabilities of few decimals
         direct = inexact(direct, rng)
-    found = {}
+    result = {}
     for engine in ("array", "compiled"):
         with setting("CORDCAL_ENGINE", engine), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of sums, which are looked at below
-            cord = CORD(preserve).fit(original, direct, decision=decision if told else None)
-            repaired = cord.transform(original, direct, decision=decision if told else None)
-        found[engine] = np.asarray(cord.eta_).tobytes(), repaired.tobytes()
+            cord = CORD(preserve).fit(original, direct, decision=decision if shown_text else None)
+            repaired = cord.transform(original, direct, decision=decision if shown_text else None)
+        result[engine] = np.asarray(cord.eta_).tobytes(), repaired.tobytes()
         check(repaired, direct, decision, preserve)
         if preserve == 1:
             check_ratios(repaired, direct, decision, dtype)
-    hold(found["array"][0] == found["compiled"][0], "the engines' shared scalars differ")
-    hold(found["array"][1] == found["compiled"][1], "the engines' repaired rows differ")
+    hold(result["array"][0] == result["compiled"][0], "the engines' shared scalars differ")
+    hold(result["array"][1] == result["compiled"][1], "the engines' repaired rows differ")
     return rows
 
 
@@ -124,10 +124,10 @@ def check_ratios(
     boundary = (direct == 0).any(axis=1, keepdims=True)
     total = inner.sum(axis=1, keepdims=True)
     inner = np.where(boundary, (1 - 1e-10) * inner / total + 1e-10 / direct.shape[1], inner)
-    wanted, tail = (np.where(others, each, 0.0) for each in (inner, repaired.astype(np.float64)))
-    left = wanted.sum(axis=1, keepdims=True)
+    expected, tail = (np.where(others, each, 0.0) for each in (inner, repaired.astype(np.float64)))
+    left = expected.sum(axis=1, keepdims=True)
     # A tail that is next to nothing has no proportions in this dtype.
-    share = np.divide(wanted, left, out=np.zeros_like(wanted), where=left > 0)
+    share = np.divide(expected, left, out=np.zeros_like(expected), where=left > 0)
     scale = tail.sum(axis=1, keepdims=True)
     spare = direct.shape[1] * float(np.finfo(dtype).smallest_subnormal)
     bound = 4 * UNIT[dtype.name] * share * scale + spare + 1e-14

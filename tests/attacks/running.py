@@ -113,11 +113,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each kind")
     parser.add_argument("--most", type=int, default=10_000_000, help="rows, files, ... of a kind")
     parser.add_argument("--kind", choices=KINDS, action="append", help="one or more; all if none")
-    given = parser.parse_args()
+    passed = parser.parse_args()
     fell = 0
     print("| what | trials | tried | failures | seconds |\n|---|--:|--:|--:|--:|", flush=True)
-    for kind in given.kind or KINDS:
-        tally = attack(kind, given.seconds, given.most)
+    for kind in passed.kind or KINDS:
+        tally = attack(kind, passed.seconds, passed.most)
         fell += len(tally.failures)
         row = f"| {KINDS[kind]} | {tally.trials:,} | {tally.counted:,} | {len(tally.failures):,} |"
         print(f"{row} {tally.seconds:.0f} |", flush=True)

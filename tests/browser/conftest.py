@@ -42,9 +42,9 @@ def browser() -> Iterator[Any]:
     except ImportError:
         _missing("playwright")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield result
+        result.close()
 
 
 @pytest.fixture(scope="session")

@@ -78,8 +78,8 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     groups = np.array(["Nord", "南", "جنوب"])[np.arange(1400) % 3]
     blend = cordcal.calibrators.make("blend", members=("ts", "irova"))
     maps = {"ts": "ts", "irova": "irova", "blend": blend}
-    found = cordcal.compare(logits, labels, maps, class_names=NAMES, groups=groups)
-    return found, written(tmp_path_factory.mktemp("named"), found, "named")
+    result = cordcal.compare(logits, labels, maps, class_names=NAMES, groups=groups)
+    return result, written(tmp_path_factory.mktemp("named"), result, "named")
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Any, Path
         one = labels == 0
         evaluation = (logits[one], labels[one]) if classes == 1 else 0.5
         maps = {"ts": "ts", "shift": shifted}
-        found = cordcal.compare(logits, labels, maps, evaluation=evaluation)
-        made[classes] = found, written(folder, found, str(classes))
+        result = cordcal.compare(logits, labels, maps, evaluation=evaluation)
+        made[classes] = result, written(folder, result, str(classes))
     return made
 
 
@@ -104,12 +104,12 @@ def page(browser: Any, named: tuple[Any, Path]) -> Iterator[Any]:
 
 
 def test_opens_on_the_advised_report_with_before_and_after(page: Any, named: Any) -> None:
-    found = named[0]
-    advised = found.recommendation
-    assert page.locator(".detail:visible").get_attribute("aria-label") == found[advised.key].name
+    result = named[0]
+    advised = result.recommendation
+    assert page.locator(".detail:visible").get_attribute("aria-label") == result[advised.key].name
     before, after = page.locator("#pair figure").all()
-    assert f"ECE {100 * found.uncalibrated['ece']:.2f} %" in before.inner_text()
-    measures = found.measures(advised.key, advised.output)
+    assert f"ECE {100 * result.uncalibrated['ece']:.2f} %" in before.inner_text()
+    measures = result.measures(advised.key, advised.output)
     assert f"ECE {100 * measures['ece']:.2f} %" in after.inner_text()
     after.locator("circle").last.hover()
     assert page.inner_text("#tip").startswith(f"{advised.output}: confidence")
@@ -177,26 +177,26 @@ def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
 
 
 def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named: Any) -> None:
-    found = named[0]
-    page.select_option("#picker", str(found.keys().index("blend")))
+    result = named[0]
+    page.select_option("#picker", str(result.keys().index("blend")))
     detail = page.locator(".detail:visible")
-    for report, each in found["blend"].pictures.selection.outputs.items():
+    for report, each in result["blend"].pictures.selection.outputs.items():
         row = detail.locator(".areas tbody tr", has_text=report).first.inner_text()
         assert f"{each.aurc:.4f}" in row
         assert f"{each.low:.4f}–{each.high:.4f}" in row
-    confidence, coverage, accuracy = found["blend"].pictures.selection.outputs["original"].at[0]
+    confidence, coverage, accuracy = result["blend"].pictures.selection.outputs["original"].at[0]
     first = detail.locator(".thresholds tbody tr").first.inner_text()
     assert f"{100 * accuracy:.2f} %" in first
     assert f"{100 * coverage:.1f} % kept" in first
     assert first.startswith(f"{confidence}")
     groups = detail.locator(".groups tbody tr")
     assert [row.locator("th").inner_text() for row in groups.all()] == [
-        group.name for group in found["blend"].pictures.groups
+        group.name for group in result["blend"].pictures.groups
     ]
     shares = detail.locator(".shares i")
-    assert shares.count() == len(found["blend"].shares)
+    assert shares.count() == len(result["blend"].shares)
     shares.first.hover()
-    member, part = next(iter(found["blend"].shares.items()))
+    member, part = next(iter(result["blend"].shares.items()))
     assert page.inner_text("#tip") == f"{member}: {100 * part:.1f} % of the mixture"
 
 
@@ -209,18 +209,18 @@ def test_the_reading_asks_whether_calibration_is_needed(page: Any, named: Any) -
 
 
 def test_every_point_of_a_scatter_plot_is_told(page: Any, named: Any) -> None:
-    found = named[0]
+    result = named[0]
     picture = page.locator("section[aria-labelledby=tradeoff-title] svg").first
     picture.focus()
-    told = set()
+    shown_text = set()
     for _ in range(picture.locator(".mark").count()):
         picture.press("ArrowRight")
-        told.add(page.inner_text("#tip"))
-    for entry in found:
+        shown_text.add(page.inner_text("#tip"))
+    for entry in result:
         reports = ["direct"] if entry.keeps_decisions else ["direct", "repaired", "lift"]
         for report in reports:
-            value = f"NLL {found.measures(entry.key, report)['nll']:.4f}"
-            assert any(entry.name in tip and value in tip for tip in told)
+            value = f"NLL {result.measures(entry.key, report)['nll']:.4f}"
+            assert any(entry.name in tip and value in tip for tip in shown_text)
     marks = picture.locator(".mark")
     for mark in marks.all():
         own = mark.get_attribute("data-tip")
@@ -230,7 +230,7 @@ def test_every_point_of_a_scatter_plot_is_told(page: Any, named: Any) -> None:
 
 @pytest.mark.parametrize("classes", [1, 2, 100, 1000])
 def test_any_number_of_classes_fits(browser: Any, sizes: Any, classes: int) -> None:
-    found, path = sizes[classes]
+    result, path = sizes[classes]
     assert path.stat().st_size < 7e5
     with opened(browser, path) as page:
         for width, scheme in product((1280, 390), ("light", "dark")):
@@ -240,8 +240,8 @@ def test_any_number_of_classes_fits(browser: Any, sizes: Any, classes: int) -> N
             assert page.evaluate(UNREADABLE) == []
             if classes > 2:
                 # The first has its classes as rows, the other as numbers that the script takes.
-                key = found.keys()[("light", "dark").index(scheme)]
-                page.select_option("#picker", str(found.keys().index(key)))
+                key = result.keys()[("light", "dark").index(scheme)]
+                page.select_option("#picker", str(result.keys().index(key)))
                 find_and_draw(page.locator(".detail:visible"), classes)
 
 
@@ -249,25 +249,25 @@ def find_and_draw(detail: Any, classes: int) -> None:
     """Find the eighth of many classes by its name, and choose it."""
     rows = detail.locator("table.classes tbody tr")
     assert rows.count() == classes
-    wanted = rows.nth(7).locator("th").inner_text()
-    detail.locator(".find-class").fill(wanted)
+    expected = rows.nth(7).locator("th").inner_text()
+    detail.locator(".find-class").fill(expected)
     shown = detail.locator("table.classes tbody tr:visible")
     names = shown.locator("th").all_inner_texts()
     assert names
-    assert all(wanted in name for name in names)
+    assert all(expected in name for name in names)
     assert detail.locator(".classes-shown").inner_text() == f"{len(names)} of {classes} classes"
-    shown.locator("button", has_text=wanted).first.click()
-    assert wanted in detail.locator(".class-name").inner_text()
+    shown.locator("button", has_text=expected).first.click()
+    assert expected in detail.locator(".class-name").inner_text()
     assert detail.locator(".class-chosen path.line").count() >= 2
     detail.locator(".find-class").fill("")
 
 
 def test_every_calibrator_tells_its_classes(browser: Any, sizes: Any) -> None:
-    found, path = sizes[100]
-    assert found.to_dict()["focus"] == "ts"
-    classes = found["shift"].pictures.classes.to_list(whole=True)
+    result, path = sizes[100]
+    assert result.to_dict()["focus"] == "ts"
+    classes = result["shift"].pictures.classes.to_list(whole=True)
     with opened(browser, path) as page:
-        page.select_option("#picker", str(found.keys().index("shift")))
+        page.select_option("#picker", str(result.keys().index("shift")))
         detail = page.locator(".detail:visible")
         rows = detail.locator("table.classes tbody tr").evaluate_all(
             "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"

@@ -58,9 +58,9 @@ def shown(page: Any, picture: str) -> np.ndarray:
 def has_hue(pixels: np.ndarray, colour: str) -> bool:
     """Tell whether many pixels have the hue of a colour, whatever their brightness."""
     hue = colours.rgb_to_hsv(colours.to_rgb(colour))[0]
-    found = colours.rgb_to_hsv(pixels)
-    near = np.abs((found[:, 0] - hue + 0.5) % 1.0 - 0.5) < 0.03
-    return int(np.sum(near & (found[:, 1] > 0.4) & (found[:, 2] > 0.4))) > 100
+    result = colours.rgb_to_hsv(pixels)
+    near = np.abs((result[:, 0] - hue + 0.5) % 1.0 - 0.5) < 0.03
+    return int(np.sum(near & (result[:, 1] > 0.4) & (result[:, 2] > 0.4))) > 100
 
 
 @pytest.mark.parametrize("picture", PICTURES)

@@ -56,33 +56,33 @@ def test_the_columns_that_were_taken_are_named(call, tables: Path) -> None:
 
 @pytest.mark.parametrize("columns", ["score_*", "score_ant,score_bee,score_wasp"])
 def test_columns_are_the_same_for_every_command(call, tables: Path, columns: str) -> None:
-    told = ("--columns", columns)
+    options = ("--columns", columns)
     labels = ("--labels", "y.npy") if "," in columns else ("--labels-column", "truth")
-    code, _, errors = call("fit", "scored.csv", *told, *labels, *TS, "--output", "m.safetensors")
+    code, _, errors = call("fit", "scored.csv", *options, *labels, *TS, "--output", "m.safetensors")
     assert code == 0, errors
-    code, _, errors = call("apply", "m.safetensors", "scored.csv", *told, "--output", "o.npy")
+    code, _, errors = call("apply", "m.safetensors", "scored.csv", *options, "--output", "o.npy")
     assert code == 0, errors
     assert np.load(tables / "o.npy").shape == (400, 3)
-    code, printed, errors = call("compare", "scored.csv", *told, *labels, *TS, "--json")
+    code, printed, errors = call("compare", "scored.csv", *options, *labels, *TS, "--json")
     assert code == 0, errors
     assert json.loads(printed)["n_classes"] == 3
     gate = ("--max", "ece=1")
-    assert call("check", "scored.csv", *told, *labels, "--input", "logits", *gate)[0] == 0
+    assert call("check", "scored.csv", *options, *labels, "--input", "logits", *gate)[0] == 0
     bare, truth = (np.load(tables / name) for name in ("bare.npy", "y.npy"))
     write(tables / "p.csv", softmax(bare, axis=1), truth, head="score_{}")
     pair = ("--original", "scored.csv", "--direct", "p.csv")
-    code, printed, errors = call("audit", *pair, *told, *labels, "--json")
+    code, printed, errors = call("audit", *pair, *options, *labels, "--json")
     assert code == 0, errors
     assert json.loads(printed)["changes"]["n_changed"] == 0
 
 
 def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
-    found = [
-        call("audit", "--original", "s.npz", "--direct", "q.csv", "--json", *told)
-        for told in ((), ("--columns", "ant,bee,wasp"))
+    result = [
+        call("audit", "--original", "s.npz", "--direct", "q.csv", "--json", *args)
+        for args in ((), ("--columns", "ant,bee,wasp"))
     ]
-    assert found[0][0] == 0, found[0][2]
-    assert found[0][1] == found[1][1]
+    assert result[0][0] == 0, result[0][2]
+    assert result[0][1] == result[1][1]
     np.savez(tables / "p.npz", probs=np.full((400, 4), 0.25), class_names=[*NAMES, "fly"])
     _, _, errors = call("audit", "--original", "p.npz", "--direct", "q.csv")
     assert "q.csv has no column of numbers for the class 'fly'; it has key" in errors
@@ -91,20 +91,20 @@ def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
 def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     import cordcal
 
-    told = ("--columns", "ant,bee,wasp", "--labels-column", "truth")
+    options = ("--columns", "ant,bee,wasp", "--labels-column", "truth")
     weight = ("--weights-column", "importance")
-    code, _, errors = call("fit", "s.csv", *told, *weight, *TS, "--output", "w.safetensors")
+    code, _, errors = call("fit", "s.csv", *options, *weight, *TS, "--output", "w.safetensors")
     assert code == 0, errors
-    given = 1.0 + np.arange(400) % 3
-    expected = cordcal.PreservingCalibrator("ts").fit(logits, labels, sample_weight=given)
-    found = cordcal.load(tables / "w.safetensors")
-    np.testing.assert_array_equal(found.predict_proba(logits), expected.predict_proba(logits))
-    np.save(tables / "w.npy", given)
-    pair = ("--original", "s.csv", "--direct", "q.csv", *told)
+    passed = 1.0 + np.arange(400) % 3
+    expected = cordcal.PreservingCalibrator("ts").fit(logits, labels, sample_weight=passed)
+    result = cordcal.load(tables / "w.safetensors")
+    np.testing.assert_array_equal(result.predict_proba(logits), expected.predict_proba(logits))
+    np.save(tables / "w.npy", passed)
+    pair = ("--original", "s.csv", "--direct", "q.csv", *options)
     both = [call("audit", *pair, *where, "--json") for where in (weight, ("--weights", "w.npy"))]
     assert both[0] == both[1]
     direct = softmax(logits * [0.2, 1.0, 1.0], axis=1)
-    audit = cordcal.audit(softmax(logits, axis=1), direct, labels, sample_weight=given)
+    audit = cordcal.audit(softmax(logits, axis=1), direct, labels, sample_weight=passed)
     assert json.loads(both[0][1])["changes"]["tpcr"] == audit.changes.tpcr
 
 
@@ -113,9 +113,9 @@ def test_class_names_from_a_file(call, tables: Path) -> None:
     (tables / "twice.txt").write_text("ant\nbee\nbee\n")
     (tables / "names.json").write_text('["ant", "bee", "wasp"]')
     for names in ("names.txt", "names.json"):
-        told = ("--class-names", names, "--labels", "s.csv", "--labels-column", "truth")
+        options = ("--class-names", names, "--labels", "s.csv", "--labels-column", "truth")
         code, _, errors = call(
-            "fit", "bare.npy", *told, *TS, "--output", "m.safetensors", "--force"
+            "fit", "bare.npy", *options, *TS, "--output", "m.safetensors", "--force"
         )
         assert code == 0, errors
         assert json.loads(call("info", "m.safetensors", "--json")[1])["class_names"] == list(NAMES)
@@ -134,8 +134,8 @@ def test_a_repaired_table_against_its_original(call, tables: Path) -> None:
     gate = ("--max", "tpcr=0")
     code, _, errors = call("check", "o.csv", "--original", "s.csv", *gate)
     assert code == 0, errors
-    told = ("--columns", "repaired:*")
-    assert call("check", "o.csv", "--original", "s.csv", *told, *gate)[0] == 0
+    options = ("--columns", "repaired:*")
+    assert call("check", "o.csv", "--original", "s.csv", *options, *gate)[0] == 0
 
 
 def test_a_column_that_no_label_names_is_named(call, tables: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_column_that_no_label_names_is_named(call, tables: Path) -> None:
 
 
 def test_groups_in_a_column(call, tables: Path) -> None:
-    told = ("--columns", "ant,bee,wasp", "--labels-column", "truth", "--input", "logits")
+    options = ("--columns", "ant,bee,wasp", "--labels-column", "truth", "--input", "logits")
     code, printed, errors = call(
-        "check", "s.csv", *told, "--groups-column", "importance", "--max", "nll.group=9"
+        "check", "s.csv", *options, "--groups-column", "importance", "--max", "nll.group=9"
     )
     assert code == 0, errors
     assert "✓" in printed
@@ -177,11 +177,11 @@ def test_labels_are_words_in_a_file_of_their_own(
 ) -> None:
     words = [NAMES[label] for label in labels]
     (tables / "words.csv").write_text("\n".join([head, *words] if head else words) + "\n")
-    told = ("--columns", ",".join(NAMES), *TS, "--output")
-    assert call("fit", "s.csv", "--labels", "words.csv", *told, "a.safetensors")[0] == 0
-    assert call("fit", "s.csv", "--labels-column", "truth", *told, "b.safetensors")[0] == 0
+    options = ("--columns", ",".join(NAMES), *TS, "--output")
+    assert call("fit", "s.csv", "--labels", "words.csv", *options, "a.safetensors")[0] == 0
+    assert call("fit", "s.csv", "--labels-column", "truth", *options, "b.safetensors")[0] == 0
     assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
     # Words are no scores, and a word too few is counted.
     assert "words.csv has no numbers" in call("fit", "words.csv", *TS)[2]
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
-    assert call("fit", "s.csv", "--labels", "few.csv", *told, "c.safetensors")[0] == 2
+    assert call("fit", "s.csv", "--labels", "few.csv", *options, "c.safetensors")[0] == 2

@@ -41,8 +41,8 @@ def test_graph(call, tmp_path: Path, model: Path, logits: np.ndarray) -> None:
 
 def test_a_graph_has_info(call, model: Path) -> None:
     assert call("export", model, "model.onnx")[0] == 0
-    found = json.loads(call("info", "model.onnx", "--json")[1])
-    assert (found["format"], found["made_by"]) == ("ONNX graph", f"cordcal {cordcal.__version__}")
+    result = json.loads(call("info", "model.onnx", "--json")[1])
+    assert (result["format"], result["made_by"]) == ("ONNX graph", f"cordcal {cordcal.__version__}")
 
 
 def test_json_and_probabilities(

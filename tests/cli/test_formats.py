@@ -98,15 +98,15 @@ def test_compare_and_info(
     chosen = ("--calibrator", "ts", "--calibrator", "irova")
     code, printed, errors = call("compare", f"s.{suffix}", *where, *chosen, "--json")
     assert code == 0, errors
-    found = json.loads(printed)
-    assert [entry["key"] for entry in found["calibrators"]] == ["ts", "irova"]
-    assert found["n_evaluation"] == 200
+    result = json.loads(printed)
+    assert [entry["key"] for entry in result["calibrators"]] == ["ts", "irova"]
+    assert result["n_evaluation"] == 200
     code, printed, errors = call("info", f"s.{suffix}", "--json")
     assert code == 0, errors
-    found = json.loads(printed)
-    assert found["format"] == suffix
-    assert found["entries"][0]["shape"] == "400 rows × 3 classes"
-    assert found["entries"][0]["kind"] == "looks like logits"
+    result = json.loads(printed)
+    assert result["format"] == suffix
+    assert result["entries"][0]["shape"] == "400 rows × 3 classes"
+    assert result["entries"][0]["kind"] == "looks like logits"
 
 
 def test_pipes(run: Run, tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -130,11 +130,13 @@ def test_explain_tells_each_row(
         "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain", "--with-direct"
     )
     assert code == 0, errors
-    with np.load(tmp_path / "o.npz") as found:
-        here = np.arange(len(logits))
-        decision = found["decision"]
-        np.testing.assert_allclose(found["repaired"][here, decision], found["repaired_mass"])
-        np.testing.assert_array_equal(found["changed"], found["direct"].argmax(axis=1) != decision)
+    with np.load(tmp_path / "o.npz") as result:
+        rows = np.arange(len(logits))
+        decision = result["decision"]
+        np.testing.assert_allclose(result["repaired"][rows, decision], result["repaired_mass"])
+        np.testing.assert_array_equal(
+            result["changed"], result["direct"].argmax(axis=1) != decision
+        )
 
 
 def test_explain_tells_each_rank(
@@ -144,11 +146,11 @@ def test_explain_tells_each_rank(
     call("fit", "s.npz", "--calibrator", "irova", "--preserve", "2", "--output", "m.safetensors")
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain")
     assert code == 0, errors
-    with np.load(tmp_path / "o.npz") as found:
-        np.testing.assert_array_equal(found["decision_1"], found["decision"])
-        second = found["repaired"][np.arange(len(logits)), found["decision_2"]]
-        left = 1.0 - found["repaired_mass_1"]
-        np.testing.assert_allclose(second, left * found["repaired_mass_2"], atol=1e-15)
+    with np.load(tmp_path / "o.npz") as result:
+        np.testing.assert_array_equal(result["decision_1"], result["decision"])
+        second = result["repaired"][np.arange(len(logits)), result["decision_2"]]
+        left = 1.0 - result["repaired_mass_1"]
+        np.testing.assert_allclose(second, left * result["repaired_mass_2"], atol=1e-15)
 
 
 def test_evaluation_in_a_file_of_its_own(
@@ -160,8 +162,8 @@ def test_evaluation_in_a_file_of_its_own(
         "compare", "a.npz", "--evaluation", "b.npz", "--calibrator", "ts", "--json"
     )
     assert code == 0, errors
-    found = json.loads(printed)
-    assert (found["n_calibration"], found["n_evaluation"]) == (300, 100)
+    result = json.loads(printed)
+    assert (result["n_calibration"], result["n_evaluation"]) == (300, 100)
 
 
 def test_reports_and_models_have_info(

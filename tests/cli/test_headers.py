@@ -25,14 +25,14 @@ def scores(call, tmp_path: Path) -> np.ndarray:
     rng = np.random.default_rng(1)
     labels = rng.integers(2, size=ROWS)
     top = 0.02 + 0.96 * rng.beta(2.0 + 2.0 * labels, 4.0 - 2.0 * labels)
-    found = np.column_stack([1.0 - top, top])
+    result = np.column_stack([1.0 - top, top])
     head = "0,1"
-    np.savetxt(tmp_path / "s.csv", found, delimiter=",", header=head, comments="", fmt="%.6f")
+    np.savetxt(tmp_path / "s.csv", result, delimiter=",", header=head, comments="", fmt="%.6f")
     np.save(tmp_path / "y.npy", labels)
-    np.savez(tmp_path / "s.npz", probs=found, labels=labels)
+    np.savez(tmp_path / "s.npz", probs=result, labels=labels)
     fit = ("fit", "s.npz", "--calibrator", "ts", "--output", "m.safetensors")
     assert call(*fit)[0] == 0
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -92,8 +92,8 @@ def write(path: Path, part: Part, prefix: str = "") -> None:
     elif kind == "pt":
         import torch
 
-        held = {"scores": torch.tensor(values), "labels": list(part.words), "class_names": names}
-        torch.save(held, path)
+        stored = {"scores": torch.tensor(values), "labels": list(part.words), "class_names": names}
+        torch.save(stored, path)
     else:
         scores: dict[str, Any] = dict(columns)
         metadata = None
@@ -302,8 +302,8 @@ def test_the_pattern_is_kept_in_the_model(
     assert json.loads(call("info", "m.safetensors", "--json")[1])["columns"] == ["logit_*"]
     outputs = []
     for at, name in enumerate(("s.csv", "t.csv", "plain.csv")):
-        given = pattern if at == 1 else ()
-        code, _, errors = call("apply", "m.safetensors", name, *given, "--output", f"{at}.npy")
+        passed = pattern if at == 1 else ()
+        code, _, errors = call("apply", "m.safetensors", name, *passed, "--output", f"{at}.npy")
         assert code == 0, errors
         outputs.append((tmp_path / f"{at}.npy").read_bytes())
     assert outputs[0] == outputs[1] == outputs[2]
@@ -350,8 +350,8 @@ def test_the_evaluation_file_is_matched_by_name(
     words = np.array(NAMES)[labels]
     table(parts / "e.csv", NAMES[:3], logits[200:], words[200:])
     command = ("compare", "s/a.csv", *TS, "--json", "--evaluation")
-    expected, found = (json.loads(call(*command, name)[1]) for name in ("e.csv", "s/b.csv"))
-    assert _untimed(found["calibrators"]) == _untimed(expected["calibrators"])
+    expected, result = (json.loads(call(*command, name)[1]) for name in ("e.csv", "s/b.csv"))
+    assert _untimed(result["calibrators"]) == _untimed(expected["calibrators"])
     table(parts / "e.csv", ("ant", "bee", "wolf"), logits, labels)
     code, _, errors = call(*command, "e.csv")
     assert code == 2

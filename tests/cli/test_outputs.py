@@ -41,9 +41,9 @@ def test_a_second_writer_is_safe(
         assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
     out, publish = folder / "out", atomic.publish
 
-    def late(*given: object, **options: object) -> None:
+    def late(*passed: object, **options: object) -> None:
         out.write_text("theirs")
-        publish(*given, **options)  # type: ignore[arg-type]
+        publish(*passed, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(atomic, "publish", late)
     code, _, errors = call(*arguments)

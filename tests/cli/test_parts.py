@@ -93,14 +93,14 @@ def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple)
     weights = ("--weights-column", "id")
     pair = ("--original", "p", "--direct", "q", "--json", *model, *weights)
     whole = ("--original", "p.parquet", "--direct", "q.parquet", "--json", *model, *weights)
-    found = [
+    result = [
         json.loads(call("audit", *each)[1])
         for each in (whole, pair, (*pair, "--scheduler", scheduler))
     ]
-    assert found[0]["changes"]["n_changed"] > 0
-    for each in found[1:]:
-        assert each["changes"] == found[0]["changes"]
-        for one, other in zip(each["measures"], found[0]["measures"], strict=True):
+    assert result[0]["changes"]["n_changed"] > 0
+    for each in result[1:]:
+        assert each["changes"] == result[0]["changes"]
+        for one, other in zip(each["measures"], result[0]["measures"], strict=True):
             assert one["measure"] == other["measure"]
             for report in ("original", "direct", "repaired"):
                 # Blocks of other lengths are added up in another order.
@@ -189,11 +189,11 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
 ) -> None:
     spoil(folder / "q" / "a.parquet")
     pair = ("--original", "p", "--direct", "q", "--json", "--on-error", "skip")
-    found = [
+    result = [
         json.loads(call("audit", *pair, *more)[1]) for more in ((), ("--scheduler", scheduler))
     ]
-    assert found[0]["changes"]["n"] == 250
-    assert found[1]["changes"] == found[0]["changes"]
+    assert result[0]["changes"]["n"] == 250
+    assert result[1]["changes"] == result[0]["changes"]
 
 
 @pytest.fixture
@@ -203,10 +203,10 @@ def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ..
 
     note = parts._Journal.record
 
-    def stop(self, *told) -> None:
+    def stop(self, *args) -> None:
         if len(self.done) == 2:
             raise KeyboardInterrupt
-        note(self, *told)
+        note(self, *args)
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     with monkeypatch.context() as patch:
@@ -265,8 +265,8 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     done = []
 
-    def stop(self: object, name: str, *told: object) -> None:
-        note(self, name, *told)  # type: ignore[arg-type]
+    def stop(self: object, name: str, *args: object) -> None:
+        note(self, name, *args)  # type: ignore[arg-type]
         done.append(name)
         if len(done) == 2:
             raise KeyboardInterrupt
@@ -285,8 +285,8 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
     code, printed, errors = call(*apply, "--resume", "--json")
     assert code == 0, errors
     assert (folder / "out" / "a.parquet").stat().st_mtime_ns == first
-    found = json.loads(printed)
-    assert (found["rows"], found["resumed"]) == (400, 150)
+    result = json.loads(printed)
+    assert (result["rows"], result["resumed"]) == (400, 150)
     assert sorted(each.name for each in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
     model = cordcal.load(folder / "m.safetensors")
     assert model.n_classes_ == 3
@@ -311,7 +311,7 @@ def test_a_cluster_that_does_not_answer_is_named(
 ) -> None:
     pytest.importorskip("distributed", reason="a cluster needs Dask")
     monkeypatch.setattr("cordcal.dask.cluster._CONNECT_TIMEOUT", 0.5)
-    given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
-    code, _, errors = call(*given)
+    passed = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
+    code, _, errors = call(*passed)
     assert code == 2
     assert "--scheduler is 'tcp://127.0.0.1:1', w" in errors

@@ -22,26 +22,26 @@ def safe(text: str) -> bool:
 @pytest.mark.parametrize("printed", [_console.echo, _console.show, _console.echo_info])
 def test_lines_are_printable(printed, capsys: pytest.CaptureFixture[str]) -> None:
     printed(HOSTILE)
-    found = capsys.readouterr()
-    assert safe(found.out + found.err)
-    assert "cat\\x1b[2J" in found.out + found.err
+    result = capsys.readouterr()
+    assert safe(result.out + result.err)
+    assert "cat\\x1b[2J" in result.out + result.err
 
 
 def test_tables_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(HOSTILE)
     table.add_row(HOSTILE)
     _console.show(table)
-    found = capsys.readouterr().out
-    assert safe(found)
-    assert found.count("x1b[2J") == 2
+    result = capsys.readouterr().out
+    assert safe(result)
+    assert result.count("x1b[2J") == 2
 
 
 def test_json_is_printable_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     _console.show_json({HOSTILE: "ü 猫"})
-    found = capsys.readouterr().out
-    assert safe(found)
-    assert "ü 猫" in found
-    assert json.loads(found) == {HOSTILE: "ü 猫"}
+    result = capsys.readouterr().out
+    assert safe(result)
+    assert "ü 猫" in result
+    assert json.loads(result) == {HOSTILE: "ü 猫"}
 
 
 def test_the_progress_bar_reads_no_markup() -> None:

@@ -45,22 +45,22 @@ def test_compare_takes_keys_with_commas_and_skips_rows(call, folder: Path) -> No
     assert call(*compare)[0] == 2
     code, out, errors = call(*compare, "--on-error", "skip")
     assert code == 0
-    found = json.loads(out)
-    assert [entry["key"] for entry in found["calibrators"]] == ["ts", "platt", "vs"]
-    assert found["n_calibration"] + found["n_evaluation"] == 398
+    result = json.loads(out)
+    assert [entry["key"] for entry in result["calibrators"]] == ["ts", "platt", "vs"]
+    assert result["n_calibration"] + result["n_evaluation"] == 398
     assert "skipped 2 rows" in errors
 
 
 def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
     bad = np.isin(np.arange(400), [4, 9])
     np.save(folder / "groups.npy", np.where(bad, "bad", "good"))
-    told = ("--groups", "groups.npy", "--on-error", "skip", "--json")
-    code, out, errors = call("compare", "holes.npz", *TS, *told)
+    options = ("--groups", "groups.npy", "--on-error", "skip", "--json")
+    code, out, errors = call("compare", "holes.npz", *TS, *options)
     assert code == 0, errors
     groups = json.loads(out)["calibrators"][0]["groups"]
     assert {group["name"] for group in groups} == {"good"}
     np.save(folder / "groups.npy", np.zeros(300))
-    assert "groups has shape (300,)" in call("compare", "holes.npz", *TS, *told)[2]
+    assert "groups has shape (300,)" in call("compare", "holes.npz", *TS, *options)[2]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
 )
 def test_an_error_is_one_object(call, folder: Path, arguments, expected) -> None:
     code, out, errors = call(*arguments, "--json")
-    found = json.loads(out)["error"]
-    assert code == found["exit_code"] == 2
-    assert f"cordcal: {found['sentence']}" in errors
-    assert {name: found[name] for name in expected} == expected
+    result = json.loads(out)["error"]
+    assert code == result["exit_code"] == 2
+    assert f"cordcal: {result['sentence']}" in errors
+    assert {name: result[name] for name in expected} == expected
 
 
 def test_verbose_shows_where_an_error_comes_from(call, folder: Path) -> None:
@@ -131,10 +131,10 @@ def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
 
     append = ResumableOutput.append
 
-    def stop(self: ResumableOutput, *block, **told) -> None:
+    def stop(self: ResumableOutput, *block, **kwargs) -> None:
         if len(self.records) == 2:
             raise KeyboardInterrupt
-        append(self, *block, **told)
+        append(self, *block, **kwargs)
 
     def run(*options: str) -> tuple[int, str, str]:
         with monkeypatch.context() as patch:
@@ -193,8 +193,8 @@ def test_fit_says_what_it_is_worth_on_rows_held_out(call, folder: Path) -> None:
     code, out, errors = call("fit", "s.npz", "--calibrator", "svs", "--force", "--verbose")
     assert "scalar" in errors  # the repair's inner life
     code, out, _ = call("fit", "s.npz", *TS, "--force", "--json")
-    found = json.loads(out)["held_out"]
-    assert found["repaired"]["nll"] < found["original"]["nll"]
+    result = json.loads(out)["held_out"]
+    assert result["repaired"]["nll"] < result["original"]["nll"]
 
 
 def test_a_class_of_one_row_leaves_the_fit_alone(call, tmp_path: Path) -> None:

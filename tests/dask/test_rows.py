@@ -51,27 +51,27 @@ def test_the_construction_is_that_in_memory(
 ) -> None:
     extra = {"decision": DECISION, "sample_weight": WEIGHT}
     columns = {name: extra[name] for name in given}
-    wanted = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
+    expected = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
-    found = CORD(preserve).fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), **blocks)
-    assert found.construction_ == wanted.construction_
-    levels = getattr(found.construction_, "levels", (found.construction_,))
+    result = CORD(preserve).fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), **blocks)
+    assert result.construction_ == expected.construction_
+    levels = getattr(result.construction_, "levels", (result.construction_,))
     assert max(level.passes for level in levels) <= ROUNDS
 
 
 def test_a_whole_ranking() -> None:
-    wanted = CORD("ranking").fit(ORIGINAL, DIRECT)
-    found = CORD("ranking").fit(lazy(ORIGINAL, (90, 6)), lazy(DIRECT, (90, 6)))
-    assert found.construction_ == wanted.construction_
-    repaired = found.transform(lazy(ORIGINAL, (70, 6)), lazy(DIRECT, (70, 6)))
-    np.testing.assert_array_equal(repaired.compute(), wanted.transform(ORIGINAL, DIRECT))
+    expected = CORD("ranking").fit(ORIGINAL, DIRECT)
+    result = CORD("ranking").fit(lazy(ORIGINAL, (90, 6)), lazy(DIRECT, (90, 6)))
+    assert result.construction_ == expected.construction_
+    repaired = result.transform(lazy(ORIGINAL, (70, 6)), lazy(DIRECT, (70, 6)))
+    np.testing.assert_array_equal(repaired.compute(), expected.transform(ORIGINAL, DIRECT))
 
 
 def test_more_levels_than_are_sent_out_are_constructed_in_memory() -> None:
     original, direct = RNG.dirichlet(np.ones(14), (2, 60))
-    wanted = CORD(12).fit(original, direct)
-    found = CORD(12).fit(lazy(original, (25, 14)), lazy(direct, (25, 14)))
-    assert found.construction_ == wanted.construction_
+    expected = CORD(12).fit(original, direct)
+    result = CORD(12).fit(lazy(original, (25, 14)), lazy(direct, (25, 14)))
+    assert result.construction_ == expected.construction_
 
 
 def test_no_rows_travel_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_transform_is_lazy_and_the_same(dtype: object) -> None:
         lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
     )
     assert isinstance(repaired, da.Array)
-    wanted = cord.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
-    assert (repaired.dtype, repaired.shape) == (wanted.dtype, wanted.shape)
-    np.testing.assert_array_equal(repaired.compute(), wanted)
+    expected = cord.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    assert (repaired.dtype, repaired.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(repaired.compute(), expected)
 
 
 @pytest.mark.parametrize("mode", ["raise", "cap"])
@@ -115,8 +115,8 @@ def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
         lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
     )
     assert isinstance(lifted, da.Array)
-    wanted = repair.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
-    np.testing.assert_array_equal(lifted.compute(), wanted)
+    expected = repair.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    np.testing.assert_array_equal(lifted.compute(), expected)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
@@ -124,10 +124,10 @@ def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
 def test_lift_is_fitted_as_in_memory(chunks: object, given: tuple[str, ...]) -> None:
     extra = {"decision": DECISION, "sample_weight": WEIGHT}
     columns = {name: extra[name] for name in given}
-    wanted = Lift().fit(ORIGINAL, DIRECT, LABELS, **columns)
+    expected = Lift().fit(ORIGINAL, DIRECT, LABELS, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
-    found = Lift().fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), lazy(LABELS, 77), **blocks)
-    assert found.construction_ == wanted.construction_
+    result = Lift().fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), lazy(LABELS, 77), **blocks)
+    assert result.construction_ == expected.construction_
 
 
 def test_lift_names_the_row_and_the_argument_of_a_block() -> None:
@@ -157,16 +157,16 @@ def test_explain_refuses_collections(repair: CORD | Lift) -> None:
 def test_a_lifted_model() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
     model = PreservingCalibrator("svs", repair="lift").fit(logits, LABELS)
-    found = model.predict_proba(lazy(logits, (90, 4)))
-    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits))
+    result = model.predict_proba(lazy(logits, (90, 4)))
+    np.testing.assert_array_equal(result.compute(), model.predict_proba(logits))
 
 
 def test_preserved() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
     model = PreservingCalibrator("vs").fit(logits, LABELS)
-    found = model.predict_proba(lazy(logits, (90, 4)), dtype=np.float32)
-    assert isinstance(found, da.Array)
-    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, dtype=np.float32))
+    result = model.predict_proba(lazy(logits, (90, 4)), dtype=np.float32)
+    assert isinstance(result, da.Array)
+    np.testing.assert_array_equal(result.compute(), model.predict_proba(logits, dtype=np.float32))
     direct = model.direct_proba(lazy(logits, (90, 4)))
     np.testing.assert_array_equal(direct.compute(), model.direct_proba(logits))
     named = PreservingCalibrator("ts", class_names=list("abcdef")).fit(logits, LABELS)
@@ -183,12 +183,12 @@ def test_preserved() -> None:
 )
 def test_measures(name: str) -> None:
     measure = getattr(metrics, name)
-    wanted = measure(DIRECT, LABELS, sample_weight=WEIGHT)
-    found = measure(lazy(DIRECT, (80, 6)), lazy(LABELS, 33), sample_weight=lazy(WEIGHT, 100))
-    assert found == pytest.approx(wanted, rel=1e-12)
+    expected = measure(DIRECT, LABELS, sample_weight=WEIGHT)
+    result = measure(lazy(DIRECT, (80, 6)), lazy(LABELS, 33), sample_weight=lazy(WEIGHT, 100))
+    assert result == pytest.approx(expected, rel=1e-12)
     holes = np.where(LABELS == 0, -1, LABELS)
-    wanted = measure(DIRECT, holes, ignore_index=-1)
-    assert measure(lazy(DIRECT, (80, 6)), holes, ignore_index=-1) == pytest.approx(wanted)
+    expected = measure(DIRECT, holes, ignore_index=-1)
+    assert measure(lazy(DIRECT, (80, 6)), holes, ignore_index=-1) == pytest.approx(expected)
 
 
 def test_changes() -> None:
@@ -202,12 +202,12 @@ def test_changes() -> None:
 
 
 def test_audit() -> None:
-    wanted = audit(ORIGINAL, DIRECT, LABELS, resamples=20).to_dict()
-    found = audit(lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6)), LABELS, resamples=20).to_dict()
-    assert found.keys() == wanted.keys()
+    expected = audit(ORIGINAL, DIRECT, LABELS, resamples=20).to_dict()
+    result = audit(lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6)), LABELS, resamples=20).to_dict()
+    assert result.keys() == expected.keys()
     for name in ("n", "changes", "topk_changes", "by_class", "by_confidence", "rows", "eta"):
-        assert found[name] == wanted[name], name
-    for one, other in zip(found["measures"], wanted["measures"], strict=True):
+        assert result[name] == expected[name], name
+    for one, other in zip(result["measures"], expected["measures"], strict=True):
         for key in ("original", "direct", "repaired", "difference"):
             assert one[key] == pytest.approx(other[key], abs=1e-12)
 
@@ -233,8 +233,8 @@ def test_data_frames_in_models_measures_and_audits() -> None:
     original = dd.from_pandas(pd.DataFrame(ORIGINAL), npartitions=5)
     likely = np.where(np.arange(ROWS) % 3, ORIGINAL.argmax(axis=1), LABELS)
     model = PreservingCalibrator("irova", input="probabilities").fit(ORIGINAL, likely)
-    found = model.predict_proba(original).compute()
-    np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
+    result = model.predict_proba(original).compute()
+    np.testing.assert_array_equal(result, model.predict_proba(ORIGINAL))
     np.testing.assert_array_equal(model.predict(original).compute(), ORIGINAL.argmax(axis=1))
     nll = metrics.nll(direct, frame["label"], sample_weight=frame["weight"])
     assert nll == pytest.approx(metrics.nll(DIRECT, LABELS, sample_weight=WEIGHT), rel=1e-12)
@@ -285,20 +285,20 @@ def _kill_once(block: np.ndarray, flag: str) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    wanted = CORD().fit(ORIGINAL, DIRECT).construction_
+    expected = CORD().fit(ORIGINAL, DIRECT).construction_
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with cluster, distributed.Client(cluster), dask.config.set(scheduler=None):
         original, direct = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
-        assert CORD().fit(original, direct).construction_ == wanted
+        assert CORD().fit(original, direct).construction_ == expected
 
         # With its type told, dask does not try the function out here.
         meta = np.empty((0, 0))
         doomed = direct.map_blocks(_kill_once, flag=str(tmp_path / "killed"), meta=meta)
-        found = CORD().fit(original, doomed)
+        result = CORD().fit(original, doomed)
         assert (tmp_path / "killed").exists()
-        assert found.construction_ == wanted
+        assert result.construction_ == expected
 
         # Now with the rows' state on the workers: one dies between two rounds.
         probes = []
@@ -318,10 +318,10 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(adapter, "solve_in_rounds", deadly)
-            assert CORD().fit(original, direct).construction_ == wanted
+            assert CORD().fit(original, direct).construction_ == expected
         assert len(probes) >= 2
-        repaired = found.transform(original, direct).compute()
-        np.testing.assert_array_equal(repaired, found.transform(ORIGINAL, DIRECT))
+        repaired = result.transform(original, direct).compute()
+        np.testing.assert_array_equal(repaired, result.transform(ORIGINAL, DIRECT))
 
 
 def test_columns_of_frames_are_matched_by_name() -> None:
@@ -339,5 +339,5 @@ def test_columns_of_frames_are_matched_by_name() -> None:
     model = PreservingCalibrator("ts", input="probabilities").fit(
         pd.DataFrame(ORIGINAL, columns=names), labels
     )
-    found = model.predict_proba(original[names[::-1]]).compute()
-    np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
+    result = model.predict_proba(original[names[::-1]]).compute()
+    np.testing.assert_array_equal(result, model.predict_proba(ORIGINAL))

@@ -69,9 +69,9 @@ def test_the_recipes_of_the_page(spark: Any) -> None:
             part = table.slice(500 * at, 500)
             parquet.write_table(part, Path(name) / f"part-{at}.parquet")
     exec(recipes(), {"spark": spark, "__name__": "recipe"})
-    found = parquet.read_table("repaired.parquet").sort_by("id")
-    assert found["id"].to_pylist() == list(range(800))
-    repaired = np.array(found["repaired"].to_pylist(), dtype=np.float32)
+    result = parquet.read_table("repaired.parquet").sort_by("id")
+    assert result["id"].to_pylist() == list(range(800))
+    repaired = np.array(result["repaired"].to_pylist(), dtype=np.float32)
     np.testing.assert_array_equal(repaired, model.predict_proba(logits, dtype=np.float32))
     cord = cordcal.load("cord.safetensors")
     assert cord.eta_ == cordcal.CORD().fit(original, direct).eta_

@@ -35,10 +35,10 @@ def source_of(name: str, test: str, folder: Path) -> Path:
         pytest.skip(f"the package index has no source distribution of {name}")
     with tarfile.open(archives[-1]) as archive:
         archive.extractall(folder, filter="data")
-    found = sorted(folder.glob(f"*/{test}"))
-    if not found:
+    result = sorted(folder.glob(f"*/{test}"))
+    if not result:
         pytest.skip(f"{archives[-1].name} does not contain {test}")
-    return found[-1]
+    return result[-1]
 
 
 def load(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -29,27 +29,27 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("columns", ["score_*", "score_cat,score_dog", ["score_cat", "score_d*"]])
 def test_told_columns(table: Path, columns: object) -> None:
-    found = read_scores(table, columns=columns, labels_column="truth" if "*" in columns else None)  # type: ignore[operator, arg-type]
-    np.testing.assert_array_equal(found.values, [[0.2, 0.8], [0.9, 0.1]])
-    assert found.columns == ("score_cat", "score_dog")
+    result = read_scores(table, columns=columns, labels_column="truth" if "*" in columns else None)  # type: ignore[operator, arg-type]
+    np.testing.assert_array_equal(result.values, [[0.2, 0.8], [0.9, 0.1]])
+    assert result.columns == ("score_cat", "score_dog")
     if columns == "score_*":  # the star stands for the class
-        assert found.class_names == ("cat", "dog")
-        assert found.labels.tolist() == [1, 0]
+        assert result.class_names == ("cat", "dog")
+        assert result.labels.tolist() == [1, 0]
 
 
 def test_weights_and_features_in_columns(table: Path) -> None:
-    found = read_scores(table, columns="score_*", weights_column="weight", features_columns="age")
-    np.testing.assert_array_equal(found.weights, [1, 2])
-    np.testing.assert_array_equal(found.features, [[31.5], [44]])
+    result = read_scores(table, columns="score_*", weights_column="weight", features_columns="age")
+    np.testing.assert_array_equal(result.weights, [1, 2])
+    np.testing.assert_array_equal(result.features, [[31.5], [44]])
 
 
 def test_weights_and_features_in_files(table: Path) -> None:
     np.save(table.with_name("w.npy"), np.array([3.0, 4.0]))
     np.savez(table.with_name("f.npz"), embeddings=np.eye(2), other=np.ones((2, 5)))
     where = {"weights": str(table.with_name("w.npy")), "features": str(table.with_name("f.npz"))}
-    found = read_scores(table, columns="score_*", **where)
+    result = read_scores(table, columns="score_*", **where)
     (batch,) = open_scores(table, columns="score_*", **where)
-    for each in (found, batch):
+    for each in (result, batch):
         np.testing.assert_array_equal(each.weights, [3, 4])
         np.testing.assert_array_equal(each.features, np.eye(2))
     other = read_scores(
@@ -81,9 +81,9 @@ def test_what_is_not_there(table: Path, options: dict, facts: list[str]) -> None
 def test_the_classes_of_a_model(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("dog,age,cat\n0.8,30,0.2\n")
-    found = open_scores(path, classes=("cat", "dog"))
-    assert found.class_names == ("cat", "dog")
-    np.testing.assert_array_equal(next(iter(found)).values, [[0.2, 0.8]])
+    result = open_scores(path, classes=("cat", "dog"))
+    assert result.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(next(iter(result)).values, [[0.2, 0.8]])
     with refused(naming=["'ant'", "dog"]):
         open_scores(path, classes=("cat", "ant"))
     for read in (open_scores, read_scores):
@@ -112,8 +112,8 @@ def test_integers_beside_floating_numbers_are_no_scores(tmp_path: Path) -> None:
 def test_words_further_down_harm_only_scores(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("zip,cat,dog\n12345,0.8,0.2\nK1A,0.1,0.9\n")
-    found = read_scores(path, columns="cat,dog")
-    np.testing.assert_array_equal(found.values, [[0.8, 0.2], [0.1, 0.9]])
+    result = read_scores(path, columns="cat,dog")
+    np.testing.assert_array_equal(result.values, [[0.8, 0.2], [0.1, 0.9]])
     path.write_text("zip,cat,dog\n12345,0.8,0.2\n12346,x,0.9\n")
     with refused(rows=[1], naming=["line 3", "'x'", "'cat'"]):
         read_scores(path, columns="cat,dog")

@@ -97,9 +97,9 @@ def test_whole_and_in_pieces(
     np.testing.assert_array_equal(np.concatenate([each.labels for each in opened]), labels)
     late = list(opened.batches(opened.spans[3][0]))
     np.testing.assert_array_equal(rows_of(late), logits[late[0].first :])
-    told = inspect(path)
-    assert told["format"] == {"pt": "torch"}.get(suffix, suffix)
-    assert f"{ROWS} rows × 3 classes" in [entry["shape"] for entry in told["entries"]]
+    description = inspect(path)
+    assert description["format"] == {"pt": "torch"}.get(suffix, suffix)
+    assert f"{ROWS} rows × 3 classes" in [entry["shape"] for entry in description["entries"]]
 
 
 @pytest.mark.parametrize("suffix", ["feather", "jsonl"])

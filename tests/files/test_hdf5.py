@@ -34,9 +34,9 @@ def arena(tmp_path: Path, probas: np.ndarray) -> Path:
 
 
 def test_a_classifier_by_its_path(arena: Path, probas: np.ndarray) -> None:
-    found = read_scores(arena, key="letters/net/probas_test")
-    np.testing.assert_array_equal(found.values, np.roll(probas, 1, axis=1)[20:])
-    np.testing.assert_array_equal(found.labels, found.values.argmax(axis=1))
+    result = read_scores(arena, key="letters/net/probas_test")
+    np.testing.assert_array_equal(result.values, np.roll(probas, 1, axis=1)[20:])
+    np.testing.assert_array_equal(result.labels, result.values.argmax(axis=1))
     (batch,) = open_scores(arena, key="letters/forest/probas_cal")
     np.testing.assert_array_equal(batch.values, probas[:20])
     np.testing.assert_array_equal(batch.labels, probas[:20].argmax(axis=1))
@@ -59,9 +59,9 @@ def test_from_stdin_with_class_names(
     data = (tmp_path / "s.h5").read_bytes()
     stdin = type("Stdin", (), {"buffer": io.BytesIO(data)})
     monkeypatch.setattr("sys.stdin", stdin)
-    found = read_scores("-")
-    assert found.class_names == ("a", "b", "ç", "d")
-    assert set(found.labels.tolist()) == {1}
+    result = read_scores("-")
+    assert result.class_names == ("a", "b", "ç", "d")
+    assert set(result.labels.tolist()) == {1}
 
 
 def test_what_lies_in_other_files_is_not_there(tmp_path: Path, probas: np.ndarray) -> None:

@@ -120,10 +120,10 @@ def test_what_pandas_writes(tmp_path: Path, index: bool, dtype: type) -> None:
     pandas.DataFrame(LOGITS.astype(dtype)).to_csv(tmp_path / "s.csv", index=index)
     labels.to_csv(tmp_path / "y.csv", index=index)
     pandas.Series(np.linspace(0.5, 2.0, 20)).to_csv(tmp_path / "w.csv", index=index)
-    found = read_scores(tmp_path / "s.csv", weights=str(tmp_path / "w.csv"))
-    np.testing.assert_allclose(found.values, LOGITS, rtol=1e-6)
-    assert found.class_names is None
-    assert len(found.weights) == 20
+    result = read_scores(tmp_path / "s.csv", weights=str(tmp_path / "w.csv"))
+    np.testing.assert_allclose(result.values, LOGITS, rtol=1e-6)
+    assert result.class_names is None
+    assert len(result.weights) == 20
     apart = {"labels": str(tmp_path / "y.csv")}
     if not index:  # whole numbers under a 0: it may be a label
         for read in (read_scores, open_scores):
@@ -141,8 +141,8 @@ def test_words_as_pandas_writes_them(tmp_path: Path) -> None:
     pandas.DataFrame(LOGITS, columns=names).to_csv(tmp_path / "s.csv", index=False)
     for index in (False, True):
         words.to_csv(tmp_path / "y.csv", index=index)
-        found = read_scores(tmp_path / "s.csv", labels=str(tmp_path / "y.csv"))
-        np.testing.assert_array_equal(found.labels, LOGITS.argmax(axis=1))
+        result = read_scores(tmp_path / "s.csv", labels=str(tmp_path / "y.csv"))
+        np.testing.assert_array_equal(result.labels, LOGITS.argmax(axis=1))
 
 
 def test_a_weight_of_one_may_come_first(tmp_path: Path) -> None:
@@ -151,13 +151,13 @@ def test_a_weight_of_one_may_come_first(tmp_path: Path) -> None:
     with pytest.raises(cordcal.InputError) as error:
         read_scores(tmp_path / "s.npy", weights=path)
     assert error.value.option == ("header", "True or False")
-    found = read_scores(tmp_path / "s.npy", weights=path, header=False)
-    np.testing.assert_array_equal(found.weights, [1.0, 0.5, 1.0])
+    result = read_scores(tmp_path / "s.npy", weights=path, header=False)
+    np.testing.assert_array_equal(result.weights, [1.0, 0.5, 1.0])
     # A word above numbers heads a file of its own, whatever the scores begin with.
     path = str(write(tmp_path, "weight\n0.5\n1\n2\n", "w.csv"))
     scores = write(tmp_path, "1,0\n0.5,0.5\n0.25,0.75\n")
-    found = read_scores(scores, weights=path, header=False)
-    np.testing.assert_array_equal(found.weights, [0.5, 1.0, 2.0])
+    result = read_scores(scores, weights=path, header=False)
+    np.testing.assert_array_equal(result.weights, [0.5, 1.0, 2.0])
 
 
 def test_parts_agree(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def words_of(read: Callable[[Path], object], path: Path) -> str:
 def both(path: Path, fact: str) -> None:
     """Refuse a file in either way of reading, in one sentence that names it."""
     for read in (read_scores, open_scores):
-        with refused(naming=[path.name, fact]) as told:
+        with refused(naming=[path.name, fact]) as caught:
             read(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("at", range(0, 400, 7))
@@ -112,9 +112,9 @@ def test_what_is_not_wanted_is_not_read(tmp_path: Path) -> None:
         bomb(path, key, 2**33)
     np.testing.assert_array_equal(read_scores(path).values, SCORES)
     np.testing.assert_array_equal(next(iter(open_scores(path))).values, SCORES)
-    found = inspect(path)
-    assert [entry["name"] for entry in found["entries"]] == ["logits", "other", "more"]
-    assert len([each for each in found["problems"] if "206.2 GB" in each]) == 2
+    result = inspect(path)
+    assert [entry["name"] for entry in result["entries"]] == ["logits", "other", "more"]
+    assert len([each for each in result["problems"] if "206.2 GB" in each]) == 2
 
 
 def test_the_limit_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

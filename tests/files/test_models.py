@@ -120,12 +120,12 @@ def test_files_of_the_future(change: dict, facts: list[str], tmp_path: Path) -> 
 
 def rewritten(path: Path, change: object) -> None:
     """Write a model's file again with another body, and the digest that goes with it."""
-    held, metadata = models._read_safetensors(path)
+    content, metadata = models._read_safetensors(path)
     body = json.loads(metadata["body"])
-    body = change(held, body) or body  # type: ignore[operator]
+    body = change(content, body) or body  # type: ignore[operator]
     metadata = {**metadata, "body": body if isinstance(body, str) else json.dumps(body)}
-    metadata["digest"] = models._digest(held, metadata)
-    path.write_bytes(models._encode_safetensors(held, metadata))
+    metadata["digest"] = models._digest(content, metadata)
+    path.write_bytes(models._encode_safetensors(content, metadata))
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 def put(*keys: str, value: object) -> object:
-    def change(held: dict, body: dict) -> None:
+    def change(content: dict, body: dict) -> None:
         for key in keys[:-1]:
             body = body[key]
         body[keys[-1]] = value
@@ -147,7 +147,7 @@ def put(*keys: str, value: object) -> object:
 
 
 def drop(*keys: str) -> object:
-    def change(held: dict, body: dict) -> None:
+    def change(content: dict, body: dict) -> None:
         for key in keys[:-1]:
             body = body[key]
         del body[keys[-1]]
@@ -179,16 +179,16 @@ def no_tensor(held: dict, body: dict) -> None:
         (put("calibrator", "params", "fit", value=1), "no parameter of 'vs' in its field calib"),
         (put("calibrator", "fitted", "__class__", value=1), "no fitted value in its field calib"),
         (no_tensor, "cannot be made a working model"),
-        (lambda held, body: '{"cord": ' + "[" * 100_000, "has a damaged field body"),
-        (lambda held, body: '{"cord": NaN}', "has a damaged field body"),
-        (lambda held, body: "[]", "no fields in its field body"),
+        (lambda content, body: '{"cord": ' + "[" * 100_000, "has a damaged field body"),
+        (lambda content, body: '{"cord": NaN}', "has a damaged field body"),
+        (lambda content, body: "[]", "no fields in its field body"),
     ],
 )
 def test_every_field_is_looked_at(stored: Path, change: object, words: str) -> None:
     rewritten(stored, change)
-    with refused("m.safetensors") as told:
+    with refused("m.safetensors") as caught:
         cordcal.load(stored)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 def test_damage_is_noticed(stored: Path) -> None:
@@ -202,9 +202,9 @@ def test_damage_is_noticed(stored: Path) -> None:
 
 
 def test_a_file_without_a_digest_is_read_with_a_note(stored: Path) -> None:
-    held, metadata = models._read_safetensors(stored)
+    content, metadata = models._read_safetensors(stored)
     del metadata["digest"]
-    stored.write_bytes(models._encode_safetensors(held, metadata))
+    stored.write_bytes(models._encode_safetensors(content, metadata))
     with pytest.warns(UserWarning, match=r"m\.safetensors has no digest"):
         assert cordcal.load(stored).n_classes_ == 3
 

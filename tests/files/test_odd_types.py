@@ -66,9 +66,9 @@ def test_short_floats_are_read_exactly(tmp_path: Path, name: str) -> None:
     torch = pytest.importorskip("torch")
     short = torch.tensor(LOGITS).to(getattr(torch, name))
     torch.save({"logits": short}, tmp_path / "s.pt")
-    found = read_scores(tmp_path / "s.pt").values
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, short.float().numpy())
+    result = read_scores(tmp_path / "s.pt").values
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, short.float().numpy())
 
 
 @pytest.mark.parametrize("layout", ["expanded", "sparse", "two"])
@@ -167,8 +167,8 @@ def test_a_label_that_is_not_a_class(tmp_path: Path, label: Any) -> None:
 
 def test_labels_that_are_all_truth_values(tmp_path: Path) -> None:
     rows = [{"logits": row[:2].tolist(), "label": bool(row[0] > 0)} for row in LOGITS]
-    found = read_scores(lines(tmp_path / "s.jsonl", rows)).labels
-    np.testing.assert_array_equal(found, LOGITS[:, 0] > 0)
+    result = read_scores(lines(tmp_path / "s.jsonl", rows)).labels
+    np.testing.assert_array_equal(result, LOGITS[:, 0] > 0)
 
 
 # --- Arrow ---------------------------------------------------------------------------------
@@ -195,13 +195,13 @@ def test_categories_and_decimals_of_numbers_are_scores(tmp_path: Path) -> None:
     encoded = {name: arrow.array(column) for name, column in columns.items()}
     encoded["bee"] = encoded["bee"].dictionary_encode()
     halves = {name: arrow.array(column.astype(np.float16)) for name, column in columns.items()}
-    for kind, wanted in ((decimals, exact), (encoded, exact), (halves, exact.astype(np.float16))):
+    for kind, expected in ((decimals, exact), (encoded, exact), (halves, exact.astype(np.float16))):
         for path in tables(tmp_path, kind):
-            found = read_scores(path)
-            assert found.class_names == ("ant", "bee", "cat")
-            np.testing.assert_array_equal(found.values, wanted)
+            result = read_scores(path)
+            assert result.class_names == ("ant", "bee", "cat")
+            np.testing.assert_array_equal(result.values, expected)
             (batch,) = batches(path)
-            np.testing.assert_array_equal(batch.values, wanted)
+            np.testing.assert_array_equal(batch.values, expected)
 
 
 def test_a_decimal_next_to_floats_is_an_amount(tmp_path: Path) -> None:

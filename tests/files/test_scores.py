@@ -76,8 +76,8 @@ def test_npy_holds_scores_alone(tmp_path: Path, logits: np.ndarray) -> None:
     np.testing.assert_array_equal(
         read_labels(str(tmp_path / "y.npy"), scores), logits.argmax(axis=1)
     )
-    given = read_scores(tmp_path / "a.npy", labels=str(tmp_path / "y.npy"))
-    np.testing.assert_array_equal(given.labels, logits.argmax(axis=1))
+    passed = read_scores(tmp_path / "a.npy", labels=str(tmp_path / "y.npy"))
+    np.testing.assert_array_equal(passed.labels, logits.argmax(axis=1))
 
 
 def test_csv_takes_names_from_the_header_and_labels_by_name(
@@ -231,8 +231,8 @@ def test_a_spoiled_csv_row_has_one_number(
     lines[row + 1] = spoil(lines[row + 1])
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     where = f"row {row} " + ("" if "NaN" in message else rf"\(line {row + 2}\) ")
-    told = message.format(width=width, more=width + 1, less=width - 1)
-    with pytest.raises(ValueError, match=where + told):
+    result = message.format(width=width, more=width + 1, less=width - 1)
+    with pytest.raises(ValueError, match=where + result):
         read_scores(tmp_path / "a.csv")
 
 

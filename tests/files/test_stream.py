@@ -51,8 +51,8 @@ def test_large_pieces_are_cut(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
-    given = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
-    scores = open_scores(write(name, given, group=700))
+    passed = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
+    scores = open_scores(write(name, passed, group=700))
     assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts
     np.testing.assert_array_equal(rows_of(scores), matrix)
     late = list(scores.batches(scores.spans[3][0]))
@@ -62,9 +62,9 @@ def test_large_pieces_are_cut(
 def test_other_spans(write: Write, matrix: np.ndarray) -> None:
     scores = open_scores(write("s.parquet", matrix))
     spans = [(130, 131), (131, 555), (555, 1050)]
-    found = list(scores.along(spans))
-    assert [batch.first for batch in found] == [130, 131, 555]
-    np.testing.assert_array_equal(rows_of(found), matrix[130:])
+    result = list(scores.along(spans))
+    assert [batch.first for batch in result] == [130, 131, 555]
+    np.testing.assert_array_equal(rows_of(result), matrix[130:])
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv"])
@@ -82,8 +82,8 @@ def test_formats_that_are_read_whole(tmp_path: Path, matrix: np.ndarray, suffix:
         path.write_text("\n".join(lines))
     scores, whole = open_scores(path), read_scores(path)
     np.testing.assert_array_equal(rows_of(scores), whole.values)
-    found = np.concatenate([batch.labels for batch in scores])
-    np.testing.assert_array_equal(found, labels)
+    result = np.concatenate([batch.labels for batch in scores])
+    np.testing.assert_array_equal(result, labels)
 
 
 def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) -> None:
@@ -96,8 +96,8 @@ def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) ->
     for where in ({"labels_column": "truth"}, {"labels": str(tmp_path / "y.npy")}):
         scores = open_scores(tmp_path / "s.parquet", **where)
         assert scores.class_names == tuple(names)
-        found = np.concatenate([batch.labels for batch in scores])
-        np.testing.assert_array_equal(found, truth)
+        result = np.concatenate([batch.labels for batch in scores])
+        np.testing.assert_array_equal(result, truth)
     np.save(tmp_path / "short.npy", truth[:-1])
     with refused(naming=["short.npy", "1049", "1050"]):
         open_scores(tmp_path / "s.parquet", labels=str(tmp_path / "short.npy"))
@@ -163,30 +163,30 @@ def test_the_recipe_of_the_documentation(
     folder = write("p.npy", original).parent
     write("q.npy", direct)
     monkeypatch.chdir(folder)
-    found: dict[str, Any] = {}
-    exec(recipe, found)
-    assert found["cord"].eta_ == cordcal.CORD().fit(original, direct).eta_
+    result: dict[str, Any] = {}
+    exec(recipe, result)
+    assert result["cord"].eta_ == cordcal.CORD().fit(original, direct).eta_
 
 
 @pytest.mark.parametrize("name", ["s.parquet", "s.npy"])
 def test_a_look_in_pieces_finds_what_one_at_the_whole_does(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = matrix.copy()
-    found[[3, 700], 1] = np.inf
-    found[900] = 0.25
-    path = write(name, found, group=100)
+    result = matrix.copy()
+    result[[3, 700], 1] = np.inf
+    result[900] = 0.25
+    path = write(name, result, group=100)
     monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
-    told = inspect(path)
-    assert told["entries"][0]["shape"] == "1,050 rows × 5 classes"
-    assert told["entries"][0]["kind"] == "looks like logits"
-    problems = "\n".join(told["problems"])
+    description = inspect(path)
+    assert description["entries"][0]["shape"] == "1,050 rows × 5 classes"
+    assert description["entries"][0]["kind"] == "looks like logits"
+    problems = "\n".join(description["problems"])
     assert "2 rows (the first is row 3) have an infinite value" in problems
     assert "row 900 has a tie for the top" in problems
-    np.savez(path.with_name("s.npz"), **{told["entries"][0]["name"]: found})
-    assert inspect(path.with_name("s.npz"))["problems"] == told["problems"]
-    found[1000, 2] = np.nan
-    assert inspect(write(name, found, group=100))["problems"][0].endswith("row 1000 has NaN")
+    np.savez(path.with_name("s.npz"), **{description["entries"][0]["name"]: result})
+    assert inspect(path.with_name("s.npz"))["problems"] == description["problems"]
+    result[1000, 2] = np.nan
+    assert inspect(write(name, result, group=100))["problems"][0].endswith("row 1000 has NaN")
 
 
 def test_rows_that_are_none_do_not_tell_what_the_scores_are(

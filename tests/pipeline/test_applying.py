@@ -71,10 +71,10 @@ def test_the_reports_are_those_in_memory(
     direct = model.direct_proba(logits)
     assert (done.rows, done.classes, done.skipped) == (5000, CLASSES, {})
     assert done.changed == np.count_nonzero(direct.argmax(axis=1) != logits.argmax(axis=1))
-    found = repaired_in(output)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, model.predict_proba(logits, dtype=np.float32))
-    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
+    result = repaired_in(output)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, model.predict_proba(logits, dtype=np.float32))
+    np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))
     assert sorted(each.name for each in path.parent.iterdir()) == sorted([source, target])
 
 
@@ -174,9 +174,9 @@ def test_sloppy_sums_are_told_once(write: Write) -> None:
     cord = cordcal.CORD().fit(whole, whole[::-1])
     files = [open_scores(write(f"{name}.npy", report)) for name in "pq"]
     output = Path(files[0].path).with_name("out.npy")
-    with pytest.warns(UserWarning, match="sum to one only within") as told:
+    with pytest.warns(UserWarning, match="sum to one only within") as caught:
         apply_model(RepairedRows(cord, *files, **PLAIN), output)
-    assert len(told) == 2  # original and direct
+    assert len(caught) == 2  # original and direct
 
 
 def test_a_full_disk_is_one_sentence(
@@ -190,10 +190,10 @@ def test_a_full_disk_is_one_sentence(
     cordcal.save(model, path.with_name("m.safetensors"))
     append = ResumableOutput.append
 
-    def full(self: ResumableOutput, *args: object, **told: object) -> None:
+    def full(self: ResumableOutput, *args: object, **kwargs: object) -> None:
         if len(self.records) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(self, *args, **told)  # type: ignore[arg-type]
+        append(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ResumableOutput, "append", full)
     arguments = ["apply", path.with_name("m.safetensors"), path, "--output"]
@@ -278,8 +278,8 @@ def interrupted(
     """Leave an output that was interrupted after three blocks."""
     append, seen = ResumableOutput.append, []
 
-    def stop(self: object, *args: object, **told: object) -> None:
-        append(self, *args, **told)  # type: ignore[arg-type]
+    def stop(self: object, *args: object, **kwargs: object) -> None:
+        append(self, *args, **kwargs)  # type: ignore[arg-type]
         seen.append(1)
         if len(seen) == 3:
             raise KeyboardInterrupt

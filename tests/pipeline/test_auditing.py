@@ -46,7 +46,7 @@ def opened(folder: Path) -> tuple[object, object]:
 def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
-    wanted = cordcal.audit(
+    expected = cordcal.audit(
         softmax(logits),
         direct,
         labels,
@@ -54,7 +54,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
         resamples=20,
     ).to_dict()
     audited = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
-    found = audited.audit.to_dict()
+    result = audited.audit.to_dict()
     assert not audited.skipped
     columns = (direct, logits.argmax(axis=1), labels, np.full(ROWS, -1))  # no weights
     assert audited.fingerprint == str(Fingerprint.of(softmax(logits), *columns))
@@ -68,12 +68,12 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
         "eta",
         "warnings",
     ):
-        assert found[name] == wanted[name], name
-    for one, other in zip(found["measures"], wanted["measures"], strict=True):
+        assert result[name] == expected[name], name
+    for one, other in zip(result["measures"], expected["measures"], strict=True):
         for key in ("original", "direct", "repaired"):
             assert one[key] == pytest.approx(other[key], abs=1e-12)
-    for name, bins in found["reliability"].items():
-        assert bins["count"] == wanted["reliability"][name]["count"]
+    for name, bins in result["reliability"].items():
+        assert bins["count"] == expected["reliability"][name]["count"]
 
 
 def test_the_pictures_are_those_in_memory(
@@ -94,15 +94,15 @@ def test_the_pictures_are_those_in_memory(
         name: measure_probabilities(ProbabilityMatrix.from_array(values, name), labels, None)
         for name, values in reports.items()
     }
-    wanted = pictures_of(
+    expected = pictures_of(
         original, Outputs(direct, repaired, decision), names, measured, labels=labels
     ).to_dict()
-    found = audited.pictures.to_dict()
+    result = audited.pictures.to_dict()
     for part in ("histogram", "moves", "groups", "rows"):
-        assert found[part] == wanted[part]
+        assert result[part] == expected[part]
     # Sums over blocks round elsewhere.
     for part in ("reliability", "selection", "classes"):
-        assert_allclose(flat(found[part]), flat(wanted[part]), rtol=1e-9, atol=1e-12)
+        assert_allclose(flat(result[part]), flat(expected[part]), rtol=1e-9, atol=1e-12)
 
 
 def flat(found: object) -> list[float]:
@@ -133,10 +133,10 @@ def test_the_repair_is_that_in_memory(
     output = tmp_path / "cord.safetensors"
     options = ["--input", "logits", "--preserve", preserve, "--output", output]
     assert main(["fit", *map(str, files), *map(str, options)]) == 0
-    wanted = cordcal.CORD(int(preserve)).fit(
+    expected = cordcal.CORD(int(preserve)).fit(
         softmax(logits), direct, decision=logits.argmax(axis=1)
     )
-    assert cordcal.load(output).construction_ == wanted.construction_
+    assert cordcal.load(output).construction_ == expected.construction_
 
 
 def test_bad_rows(
@@ -152,12 +152,12 @@ def test_bad_rows(
     with refused(f"{tmp_path / 'q.npy'} (array)", rows=[1234], naming="0.5"):
         construct_from_files(cordcal.CORD(), first, second)  # type: ignore[arg-type]
     audited = audit_files(first, second, on_error="skip", resamples=2)  # type: ignore[arg-type]
-    found = audited.audit
+    result = audited.audit
     assert audited.skipped == {"does not sum to 1": 1, "contains NaN": 1}
-    assert found.n == ROWS - 2
+    assert result.n == ROWS - 2
     before = first.batches().__next__().values  # type: ignore[attr-defined]
     assert len(before) < ROWS
-    for row in found.rows:  # numbered as in the file
+    for row in result.rows:  # numbered as in the file
         assert np.argmax(direct[row.row]) == int(row.direct_decision)
 
     arguments = ["audit", "--original", str(tmp_path / "z.npy"), "--direct"]

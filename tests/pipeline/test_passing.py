@@ -87,12 +87,12 @@ def test_types_and_order_stay(
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, layout)
     apply(model, path, tmp_path / "o.parquet")
-    given, found = parquet.read_table(path), parquet.read_table(tmp_path / "o.parquet")
+    arguments, result = parquet.read_table(path), parquet.read_table(tmp_path / "o.parquet")
     passed = list(others())
     reports = ["repaired"] if layout == "list" else [f"repaired:{name}" for name in NAMES]
-    assert found.column_names == [*passed, "decision", "decision_name", *reports]
-    assert found.select(passed).equals(given.select(passed), check_metadata=False)
-    assert found.select(passed).schema.equals(given.select(passed).schema)
+    assert result.column_names == [*passed, "decision", "decision_name", *reports]
+    assert result.select(passed).equals(arguments.select(passed), check_metadata=False)
+    assert result.select(passed).schema.equals(arguments.select(passed).schema)
     back = cordcal.files.read_scores(tmp_path / "o.parquet", role="repaired")
     assert back.class_names == NAMES
     np.testing.assert_array_equal(back.values, model.predict_proba(logits))
@@ -114,8 +114,8 @@ def test_the_other_columns_can_be_left_out(
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, "list")
     apply(model, path, tmp_path / "o.parquet", passthrough=False)
-    found = parquet.read_schema(tmp_path / "o.parquet").names
-    assert found == ["decision", "decision_name", "repaired"]
+    result = parquet.read_schema(tmp_path / "o.parquet").names
+    assert result == ["decision", "decision_name", "repaired"]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -199,10 +199,10 @@ def test_to_feather(
     feather = pytest.importorskip("pyarrow.feather")
     path = write(tmp_path / "s.parquet", logits, layout)
     apply(model, path, tmp_path / f"o.{target}")
-    given, found = parquet.read_table(path), feather.read_table(tmp_path / f"o.{target}")
+    arguments, result = parquet.read_table(path), feather.read_table(tmp_path / f"o.{target}")
     passed = [name for name in others() if name != "kind"]
-    assert found.select(passed).equals(given.select(passed))
-    assert found["kind"].to_pylist() == given["kind"].to_pylist()  # a category no more
+    assert result.select(passed).equals(arguments.select(passed))
+    assert result["kind"].to_pylist() == arguments["kind"].to_pylist()  # a category no more
     back = cordcal.files.read_scores(tmp_path / f"o.{target}", role="repaired")
     assert back.class_names == NAMES
     np.testing.assert_array_equal(back.values, model.predict_proba(logits))
@@ -236,10 +236,10 @@ def test_lines_of_json(
     path = tmp_path / "s.jsonl"
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
     apply(model, path, tmp_path / "o.jsonl")
-    found = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert list(found[0]) == ["id", "text", "meta", "decision", "decision_name", "repaired"]
+    result = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert list(result[0]) == ["id", "text", "meta", "decision", "decision_name", "repaired"]
     repaired = model.predict_proba(logits)
-    for row, new, report in zip(rows, found, repaired, strict=True):
+    for row, new, report in zip(rows, result, repaired, strict=True):
         logit = row.pop("logits")
         assert {key: new.pop(key) for key in row} == row
         assert new == {
@@ -279,9 +279,9 @@ def test_two_reports_in_one_file(tmp_path: Path) -> None:
     cord = cordcal.CORD().fit(original, direct)
     files = [open_scores(path, role=role, passthrough=True) for role in ("original", "direct")]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
-    found = parquet.read_table(tmp_path / "o.parquet")
-    assert found.column_names == ["id", "decision", "repaired"]
-    assert found["id"].to_pylist() == list(range(ROWS))
+    result = parquet.read_table(tmp_path / "o.parquet")
+    assert result.column_names == ["id", "decision", "repaired"]
+    assert result["id"].to_pylist() == list(range(ROWS))
 
 
 def test_columns_of_both_files(tmp_path: Path) -> None:
@@ -297,9 +297,9 @@ def test_columns_of_both_files(tmp_path: Path) -> None:
         for role in ("original", "direct")
     ]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
-    found = parquet.read_table(tmp_path / "o.parquet")
-    assert found.column_names == ["id", "by original", "by direct", "decision", "repaired"]
-    assert found["by direct"].to_pylist() == list(range(ROWS))
+    result = parquet.read_table(tmp_path / "o.parquet")
+    assert result.column_names == ["id", "by original", "by direct", "decision", "repaired"]
+    assert result["by direct"].to_pylist() == list(range(ROWS))
 
 
 def test_resumed_with_other_columns(
@@ -316,8 +316,8 @@ def test_resumed_with_other_columns(
     output.unlink()
     append = ResumableOutput.append
 
-    def stop(self: ResumableOutput, *args: object, **told: object) -> None:
-        append(self, *args, **told)  # type: ignore[arg-type]
+    def stop(self: ResumableOutput, *args: object, **kwargs: object) -> None:
+        append(self, *args, **kwargs)  # type: ignore[arg-type]
         if len(self.records) == 3:
             raise KeyboardInterrupt
 

@@ -47,9 +47,9 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray], curve: Curve, mode: str
     assert (np.abs(repaired.sum(axis=1, dtype=float) - 1.0) <= 3 * unit + spare + 1e-15).all()
     # 2: the decision, strictly.
     assert (mass > tail.max(axis=1)).all()
-    told = model.explain(original, direct)
+    explanation = model.explain(original, direct)
     # Rounding, and the step that unties.
-    close = 4 * unit * np.maximum(told.repaired_mass, mass) + spare + 1e-14
+    close = 4 * unit * np.maximum(explanation.repaired_mass, mass) + spare + 1e-14
     if mode == "raise":
         # 3: the conditional distribution of the (stabilised) direct report.
         q_mass, q_tail = split(direct, keep)
@@ -60,13 +60,13 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray], curve: Curve, mode: str
         expected = inner / inner.sum(axis=1, keepdims=True) * tail.sum(axis=1, keepdims=True)
         assert (np.abs(tail - expected) <= 4 * unit * expected + spare + 1e-14).all()
         # 4: the confidence of the curve, or the least that keeps the decision.
-        assert (np.abs(mass - told.repaired_mass) <= close).all()
+        assert (np.abs(mass - explanation.repaired_mass) <= close).all()
     else:
         # 3 and 4 of the cap: the curve's confidence wherever K shares below it hold the rest,
         # and no class that the direct report ranks higher falls behind another.
-        roomy = told.reference > (1 + 8 * unit) / direct.shape[1] + spare
-        held = roomy & (told.reference < 1 - 1e-12)
-        assert (np.abs(mass - told.reference) <= close)[held].all()
+        roomy = explanation.reference > (1 + 8 * unit) / direct.shape[1] + spare
+        stored = roomy & (explanation.reference < 1 - 1e-12)
+        assert (np.abs(mass - explanation.reference) <= close)[stored].all()
         order = np.argsort(np.where(tail > 0, direct.astype(float), -1.0), axis=1, kind="stable")
         assert (np.diff(np.take_along_axis(tail, order, axis=1), axis=1) >= 0).all()
 

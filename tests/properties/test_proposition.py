@@ -88,12 +88,12 @@ def test_identity_iff_every_mass_is_in_its_interval(pair: tuple[np.ndarray, np.n
     assume((np.abs(direct.sum(axis=1, dtype=float) - 1) < 1e-3).all())
     assume((np.abs(original.sum(axis=1, dtype=float) - 1) < 1e-3).all())
     cord = CORD().fit(original, direct)
-    told = cord.explain(original, direct)
-    q_mass, q_tail = split(direct, told.decision)
+    explanation = cord.explain(original, direct)
+    q_mass, q_tail = split(direct, explanation.decision)
     rest = q_tail.sum(axis=1) / (q_mass + q_tail.sum(axis=1))
-    inside = (told.direct_mass >= told.lower) & (rest >= 1e-12)
+    inside = (explanation.direct_mass >= explanation.lower) & (rest >= 1e-12)
     if inside.all():
         assert cord.eta_ == 0.0
         np.testing.assert_array_equal(cord.transform(original, direct), direct)
     else:
-        assert not (told.repaired_mass == told.direct_mass).all()
+        assert not (explanation.repaired_mass == explanation.direct_mass).all()

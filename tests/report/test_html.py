@@ -71,8 +71,8 @@ def logits_and_labels() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def comparison(logits_and_labels) -> ReportData:
-    found = cordcal.compare(*logits_and_labels, ["ts", "irova"], class_names=["a", EVIL, "c"])
-    return found.report_data()
+    result = cordcal.compare(*logits_and_labels, ["ts", "irova"], class_names=["a", EVIL, "c"])
+    return result.report_data()
 
 
 @pytest.fixture(params=["labelled", "unlabelled", "unchanged"])
@@ -211,11 +211,11 @@ def test_labels_lie_neither_on_each_other_nor_on_marks() -> None:
     for x, y, text in texts:
         drawing.point(x, y, "direct", text)
     drawing.labels(texts)
-    found = re.findall(
+    result = re.findall(
         r'class="label" x="([\d.]+)" y="([\d.]+)">([^<]+)<', str(drawing.markup("crowd"))
     )
-    assert 5 < len(found) < 120
-    boxes = [(float(x), float(y), float(x) + 6.5 * len(text)) for x, y, text in found]
+    assert 5 < len(result) < 120
+    boxes = [(float(x), float(y), float(x) + 6.5 * len(text)) for x, y, text in result]
     for place, (left, height, right) in enumerate(boxes):
         for other_left, other_height, other_right in boxes[place + 1 :]:
             apart = abs(height - other_height) >= 11.9

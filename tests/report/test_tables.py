@@ -31,9 +31,9 @@ def test_markdown() -> None:
 
 def test_markdown_carries_no_html() -> None:
     name = "<script>\nalert(1)</script>"
-    found = markdown(Table("t", name, (name,), ((text(name),),)))
-    assert "<" not in found
-    assert len(found.splitlines()) == 5
+    result = markdown(Table("t", name, (name,), ((text(name),),)))
+    assert "<" not in result
+    assert len(result.splitlines()) == 5
 
 
 def test_latex_shows_a_name_once_and_escapes() -> None:

@@ -56,12 +56,12 @@ def headings(text: str) -> set[str]:
 
 
 def test_the_least_important_columns_go_first(results) -> None:
-    found = {width: headings(printed(results["comparison"], width)) for width in WIDTHS}
-    assert found[160] == found[120] > found[80] > found[60]
-    assert "fit, s" not in found[80]
-    assert {"changed, %", "NLL", "ECE, %", "accuracy, %"} <= found[80]
-    assert {"changed, %", "NLL"} <= found[60]
-    assert "changed, %" not in found[40]
+    result = {width: headings(printed(results["comparison"], width)) for width in WIDTHS}
+    assert result[160] == result[120] > result[80] > result[60]
+    assert "fit, s" not in result[80]
+    assert {"changed, %", "NLL", "ECE, %", "accuracy, %"} <= result[80]
+    assert {"changed, %", "NLL"} <= result[60]
+    assert "changed, %" not in result[40]
 
 
 def test_what_is_left_out_is_said(results) -> None:

@@ -133,7 +133,7 @@ def _check_shape(vector: ArrayLike, shape: tuple[int, ...]) -> View:
     array = to_numpy(vector)
     if array.shape != shape:
         raise InputError(
-            "labels, weights or decisions",
+            "labels, weights or predictions",
             f"have shape {array.shape} but the scores have positions {shape}",
             "pass one entry for each position",
         )

@@ -1,1 +1,1 @@
-"""Evaluation: one pair of reports, many calibrators, many data sets."""
+"""Evaluation: audit, compare, check and monitor calibrators."""

@@ -219,13 +219,13 @@ def _check_logits(original: Array) -> CheckedScores:
 def _fitted_repair(
     model: CORD | Lift | PreservingCalibrator, *, has_decisions: bool
 ) -> CORD | Lift:
-    """Return a fitted repair, or that of a `PreservingCalibrator`; require its decisions."""
+    """Return a fitted repair, or that of a `PreservingCalibrator`; require its predictions."""
     repair = cast(CORD | Lift, getattr(model, "repair_", model))
     check_fitted(repair)
     if not has_decisions and repair.construction_.decision_given:
         raise InputError(
             "decision",
-            "is missing: repair was fitted with explicit decisions (a PreservingCalibrator keeps "
+            "is missing: repair was fitted with explicit predictions (a PreservingCalibrator keeps "
             "the argmax of its scores)",
             "pass decision=, e.g. scores.argmax(axis=1)",
         )
@@ -265,7 +265,7 @@ class AuditStream:
         A fitted repair.
     recognise : bool
         Compute a fingerprint of the rows: original and direct probabilities, labels, weights
-        and decisions.
+        and predictions.
     """
 
     def __init__(self, repair: CORD | Lift, *, recognise: bool = False) -> None:
@@ -304,7 +304,7 @@ class AuditStream:
         labels : array_like of int, optional
             The true class of each row.
         decision : array_like of int, optional
-            The classifier's decisions.
+            The classifier's predictions.
         sample_weight : array_like, optional
             Weights of the rows.
         rows : ndarray of int, optional
@@ -381,7 +381,7 @@ class AuditStream:
     def _concatenate(
         self, class_names: Sequence[str] | None
     ) -> tuple[dict[str, NumPyArray], ChangedRows]:
-        """Return the columns of all rows so far, and their decisions before and after."""
+        """Return the columns of all rows so far, and their predictions before and after."""
         columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
         names = names_or_numbers(class_names, self.repair.n_classes_)
         labels, weight = columns.get("labels"), columns.get("weight")
@@ -502,7 +502,7 @@ def _underflow(
 
 
 def _caveats(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Caveat, ...]:
-    """Return the caveats that labels and decisions give rise to."""
+    """Return the caveats about labels and predictions."""
     if rows.labels is None:
         return ()
     return tuple(

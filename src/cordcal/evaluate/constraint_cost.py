@@ -1,10 +1,10 @@
-"""The cost of the constraint itself: how much likelihood any repair loses by keeping decisions.
+"""The cost of the constraint itself: how much likelihood any repair loses by keeping predictions.
 
-A repair that keeps a row's decision a, and the calibrator's proportions among the other classes,
+A repair that keeps a row's prediction a, and the calibrator's proportions among the other classes,
 is one number s per row: the mass on a.  The lower end of s is where another class would overtake
 a.  Among repairs s = max(f(b), end), with b the direct mass on a and f non-decreasing, the
 smallest loss on these rows is the best that a repair could reach; the same without the end is the
-best if decisions could change.  Both are fitted on the rows they are measured on, so both are
+best if predictions could change.  Both are fitted on the rows they are measured on, so both are
 optimistic.
 """
 
@@ -27,7 +27,7 @@ _AT_END = 1e-9
 
 
 def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector]:
-    """Return the direct mass on the decisions, on the rest, and the least that keeps each.
+    """Return the direct mass on the predictions, on the rest, and the least that keeps each.
 
     With the proportions r among the other classes, s ≥ (1 − s) max r.
     """
@@ -36,18 +36,18 @@ def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector
     mass = others[rows, decision]
     others[rows, decision] = 0.0
     rest, largest = others.sum(axis=1), others.max(axis=1)
-    # If the other classes have no mass, any mass keeps the decision.
+    # If the other classes have no mass, any mass keeps the prediction.
     share = np.divide(largest, rest, out=np.zeros(len(others)), where=rest > 0.0)
     return mass, rest, share / (1.0 + share)
 
 
 def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
-    """Return the share of rows whose repaired mass is the least that keeps the decision."""
+    """Return the share of rows whose repaired mass is the least that keeps the prediction."""
     return float(np.mean(at_end(direct, repaired, decision)))
 
 
 def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[np.bool_]:
-    """Return for each row whether its repaired mass is the least that keeps the decision."""
+    """Return for each row whether its repaired mass is the least that keeps the prediction."""
     _, _, end = lower_end(direct, decision)
     mass = repaired[np.arange(len(decision)), decision]
     return np.asarray(mass <= end + _AT_END)
@@ -68,14 +68,14 @@ def measure_constraint_cost(
     direct : ndarray of shape (n, K)
         The calibrator's probabilities.
     decision, labels : ndarray of int
-        The decisions to keep, and the true classes.
+        The predictions to keep, and the true classes.
     cord, lift : float, optional
         The NLL of the two repairs on these rows, stored in the result.
     """
     mass, rest, end = lower_end(direct, decision)
     right = decision == labels
     true = np.asarray(direct[np.arange(len(labels)), labels], dtype=np.float64)
-    # The share of the true class in the mass that a wrong decision leaves.
+    # The share of the true class in the mass that a wrong prediction leaves.
     share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
     share = np.where(right, 1.0, np.minimum(share, 1.0))
     repairs = [loss for loss in (cord, lift) if loss is not None]
@@ -118,7 +118,7 @@ def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end
 def cost_without_labels(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
     """Return the mean KL divergence of Bernoulli(b) from Bernoulli(max(b, end)).
 
-    It is the cost of keeping the decisions if the direct probabilities are correct.
+    It is the cost of keeping the predictions if the direct probabilities are correct.
 
     Parameters
     ----------

@@ -281,7 +281,7 @@ def update_stream(
     stream : Stream, DecisionChangesStream, ...
         Has ``update(*scores, labels, sample_weight=...)`` and ``merge``.
     scores : sequence of array_like
-        What its ``update`` takes before the labels: probabilities, logits or decisions.
+        What its ``update`` takes before the labels: probabilities, logits or predictions.
     labels, sample_weight : array_like, optional
         One entry per row or position.
     axis : int, optional

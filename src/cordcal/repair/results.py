@@ -74,7 +74,7 @@ class Construction:
         return (
             f"Construction on {self.n:,} rows × {self.n_classes} classes\n"
             f"  predictions the calibrator changed  {self.n_changed:,} ({share:.2%})\n"
-            f"  mean mass on the decisions          {self.direct_mean:.6f} direct, "
+            f"  mean confidence in the predictions  {self.direct_mean:.6f} direct, "
             f"{self.attained:.6f} repaired\n"
             f"  attainable mean                     [{low:.6f}, {high:.6f}], "
             f"target {self.target:.6f}\n"
@@ -82,7 +82,7 @@ class Construction:
             f"(found in {self.passes} passes)\n"
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
             f"{self.n_at_upper:,} upper\n"
-            f"  decisions                           "
+            f"  predictions                         "
             f"{'passed as decision=' if self.decision_given else 'argmax of the original'}"
         )
 
@@ -196,7 +196,7 @@ class Explanation:
         changed, bound = (x.reshape(len(self), -1)[:, 0] for x in (self.changed, self.at_bound))
         return (
             f"Explanation of {len(self):,} rows: {changed.sum():,} changed by the calibrator, "
-            f"{(bound < 0).sum():,} at the smallest mass that keeps the decision"
+            f"{(bound < 0).sum():,} at the smallest mass that keeps the prediction"
         )
 
 
@@ -269,13 +269,13 @@ class LiftConstruction:
     def __repr__(self) -> str:
         return (
             f"Lift on {self.n:,} rows × {self.n_classes} classes, mode {self.mode!r}\n"
-            f"  decisions that are right            {self.n_right:,} "
+            f"  predictions that are right          {self.n_right:,} "
             f"({self.n_right / self.n:.2%})\n"
             f"  predictions the calibrator changed  {self.n_changed:,} "
             f"({self.n_changed / self.n:.2%})\n"
             f"  alpha, beta, gamma                  {self.alpha:.6g}, {self.beta:.6g}, "
             f"{self.gamma:.6g}{' (cross-fitted)' if self.cross_fitted else ''}\n"
-            f"  pull towards leaving b as it is     {self.ridge:g} rows\n"
+            f"  ridge towards the identity          {self.ridge:g} rows\n"
             f"  log loss of being right             {self.loss_before:.6f} direct, "
             f"{self.loss_after:.6f} lifted\n"
             f"  rows at a bound                     {self.n_at_lower:,} lower, "

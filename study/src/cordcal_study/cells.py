@@ -40,7 +40,7 @@ UNCALIBRATED = "uncalibrated"
 # Raised when what is measured, or how it is stored, changes between versions.
 _FORMAT = 2
 
-Wanted = Mapping[str, tuple[str, ...]]
+Requested = Mapping[str, tuple[str, ...]]
 """Repairs by evaluation."""
 
 
@@ -71,7 +71,7 @@ class Task:
     fit: Fit
     spec: SetSpec
     facts: SetFacts
-    wanted: Wanted
+    requested: Requested
     folder: Path
     own: Imported | None = None
 
@@ -147,21 +147,21 @@ def merge(requests: Iterable[Request]) -> dict[Fit, dict[str, tuple[str, ...]]]:
     """
     merged: dict[Fit, dict[str, tuple[str, ...]]] = {}
     for request in requests:
-        wanted = merged.setdefault(request.fit, {})
-        before = wanted.get(request.evaluation, ())
-        wanted[request.evaluation] = tuple(dict.fromkeys((*before, *request.repairs)))
+        requested = merged.setdefault(request.fit, {})
+        before = requested.get(request.evaluation, ())
+        requested[request.evaluation] = tuple(dict.fromkeys((*before, *request.repairs)))
     return merged
 
 
 def stored(task: Task) -> Cell | None:
     """Return the cell if everything requested of it is on disk."""
-    held, notes = _held(task)
+    by_digest, notes = _read_measures(task)
     missing = any(
-        repair not in held.get(task.facts.digests[evaluation], {})
-        for evaluation, repairs in task.wanted.items()
+        repair not in by_digest.get(task.facts.digests[evaluation], {})
+        for evaluation, repairs in task.requested.items()
         for repair in repairs
     )
-    return None if missing else _cell(task, held, notes)
+    return None if missing else _cell(task, by_digest, notes)
 
 
 def compute(task: Task) -> Cell:
@@ -169,27 +169,27 @@ def compute(task: Task) -> Cell:
 
     A calibrator that fails on the data is a result of the study, not its end.
     """
-    held, notes = _held(task)
+    by_digest, notes = _read_measures(task)
     data = cached_set(task.spec)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            _measure_missing(task, data, held)
+            _measure_missing(task, data, by_digest)
     except (ValueError, ImportError) as error:
         return Cell(failure=str(error))
     except Exception as error:  # imported classes may raise anything
         if task.own is None:
             raise
         return Cell(failure=f"{task.own.path} failed ({type(error).__name__}: {error})")
-    notes = tuple(dict.fromkeys((*notes, *(str(each.message) for each in caught))))
+    notes = tuple(dict.fromkeys((*notes, *(str(warning.message) for warning in caught))))
     path = task.path(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps({"notes": notes, "measures": held}), encoding="utf-8")
-    return _cell(task, held, notes)
+        temporary.write_text(json.dumps({"notes": notes, "measures": by_digest}), encoding="utf-8")
+    return _cell(task, by_digest, notes)
 
 
-def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
+def _read_measures(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
     path = task.path(".json")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -203,26 +203,32 @@ def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
     return measures, tuple(notes)
 
 
-def _cell(task: Task, held: dict[str, dict[str, Measured]], notes: tuple[str, ...]) -> Cell:
-    measures = {name: held[task.facts.digests[name]] for name in task.wanted}
+def _cell(task: Task, by_digest: dict[str, dict[str, Measured]], notes: tuple[str, ...]) -> Cell:
+    measures = {name: by_digest[task.facts.digests[name]] for name in task.requested}
     return Cell(measures, notes)
 
 
-def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measured]]) -> None:
-    """Add the missing metrics to ``held``; each output and each repair is made once."""
+def _measure_missing(task: Task, data: SetData, by_digest: dict[str, dict[str, Measured]]) -> None:
+    """Add the missing metrics to ``by_digest``; each output and each repair is made once."""
     fit = task.fit
     calibrator = None
     if fit.calibrator != UNCALIBRATED:
-        calibrator = _fitted(task, data)
+        calibrator = _fit_or_load(task, data)
     missing = {
-        name: [repair for repair in repairs if repair not in held.get(task.facts.digests[name], {})]
-        for name, repairs in task.wanted.items()
+        name: [
+            repair
+            for repair in repairs
+            if repair not in by_digest.get(task.facts.digests[name], {})
+        ]
+        for name, repairs in task.requested.items()
     }
     repairs: dict[str, Any] = {}
     if any(repair != DIRECT for names in missing.values() for repair in names):
         rows = data.calibration(fit.seed, fit.fraction)
         original, decision, direct = _outputs(calibrator, rows, data.kind)
-        for name in dict.fromkeys(each for names in missing.values() for each in names):
+        for name in dict.fromkeys(
+            repair_name for names in missing.values() for repair_name in names
+        ):
             if name != DIRECT:
                 repair = make_repair(name, data.classes)
                 repairs[name] = repair.fit(original, direct, decision=decision)
@@ -231,25 +237,25 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
             continue
         rows = data.evaluated(fit.seed, evaluation)
         original, decision, direct = _outputs(calibrator, rows, data.kind)
-        here = held.setdefault(task.facts.digests[evaluation], {})
+        measures = by_digest.setdefault(task.facts.digests[evaluation], {})
         for name in names:
             output = direct
             if name != DIRECT:
                 output = repairs[name].transform(original, direct, decision=decision)
-            here[name] = measure(
+            measures[name] = measure(
                 name, output, rows.labels, original=original, decision=decision, direct=direct
             )
 
 
-def _fitted(task: Task, data: SetData) -> Any:
+def _fit_or_load(task: Task, data: SetData) -> Any:
     if task.own is not None:  # a model file cannot hold it, so it is fitted again
         calibrator = adapted(task.own.make(), data.kind)
         rows = data.calibration(task.fit.seed, task.fit.fraction)
         return calibrator.fit(rows.scores, rows.labels)
     path = task.path(".safetensors")
     if path.is_file():
-        found: Calibrator = load(path)
-        return found
+        stored_calibrator: Calibrator = load(path)
+        return stored_calibrator
     rows = data.calibration(task.fit.seed, task.fit.fraction)
     calibrator = make(task.fit.calibrator, input=data.kind)
     calibrator.fit(rows.scores, rows.labels, **_features(calibrator, rows))

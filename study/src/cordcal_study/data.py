@@ -216,13 +216,13 @@ def _rows(spec: SetSpec, file: Path, scores: Scores, features: Path | None) -> R
     values = (
         scores.values if spec.scale == 1.0 else scores.values * scores.values.dtype.type(spec.scale)
     )
-    found = scores.features if features is None else _features(spec, features)
-    if found is not None and len(found) != len(values):
+    feature_matrix = scores.features if features is None else _features(spec, features)
+    if feature_matrix is not None and len(feature_matrix) != len(values):
         raise ValueError(
-            f"{spec.place}: there are {len(found)} rows of features but {file.name} has "
+            f"{spec.place}: there are {len(feature_matrix)} rows of features but {file.name} has "
             f"{len(values)}; give each row its features"
         )
-    return Rows(values, scores.labels, found)
+    return Rows(values, scores.labels, feature_matrix)
 
 
 def _features(spec: SetSpec, file: Path) -> Matrix:

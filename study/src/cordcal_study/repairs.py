@@ -318,10 +318,10 @@ def measure_plainly(
     name: str, output: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
 ) -> tuple[MeasuredProbabilities, Measured]:
     """Measure what needs only an output, its labels and the predictions."""
-    found = measure_probabilities(ProbabilityMatrix.from_array(output, name), labels, None)
+    result = measure_probabilities(ProbabilityMatrix.from_array(output, name), labels, None)
     changes = decision_changes(decision, output, labels)
     measured: Measured = {
-        **found.metrics.to_dict(),
+        **result.metrics.to_dict(),
         "tpcr": changes.tpcr,
         "gained": changes.gained,
         "lost": changes.lost,
@@ -329,8 +329,8 @@ def measure_plainly(
     }
     del measured["n"]
     for floored, floor in FLOORS.items():
-        measured[floored] = float(-np.log(np.maximum(found.rows.true_mass, floor)).mean())
-    return found, measured
+        measured[floored] = float(-np.log(np.maximum(result.rows.true_mass, floor)).mean())
+    return result, measured
 
 
 def measure(
@@ -343,14 +343,14 @@ def measure(
     direct: Matrix,
 ) -> Measured:
     """Measure one output of a cell; every value is a plain number, or lists of them by bin."""
-    found, measured = measure_plainly(repair, output, labels, decision)
+    result, measured = measure_plainly(repair, output, labels, decision)
     measured["mean_gap"] = mean_retention(decision, direct, output)
     if repair in _RANKED:
         classes = output.shape[1]
         for name, k in (("top2_changed", 2), ("top5_changed", 5), ("ranking_changed", classes)):
             measured[name] = topk_changes(original, output, k=min(k, classes)).order_changed
     if repair in _DRAWN:
-        bins = found.reliability()
+        bins = result.reliability()
         measured["reliability"] = {
             "count": bins.count.tolist(),
             "accuracy": np.nan_to_num(bins.accuracy).tolist(),

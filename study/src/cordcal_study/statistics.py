@@ -100,19 +100,19 @@ def effects(
     Examples
     --------
     >>> row = Row("g", "net", "vs", 0, 1.0, "clean", "cord", "ece", 0.2)
-    >>> found = effects([row, row._replace(set="other", value=0.4)], ["ece"])
-    >>> round(found[0].mean, 3), found[0].n_units, found[0].units
+    >>> results = effects([row, row._replace(set="other", value=0.4)], ["ece"])
+    >>> round(results[0].mean, 3), results[0].n_units, results[0].units
     (0.3, 2, {'net': 0.2, 'other': 0.4})
     """
     groups = list(dict.fromkeys(row.group for row in rows))
     joint = 1.0 - (1.0 - level) / (len(groups) * len(measures))
-    found = []
+    results = []
     # A group's resamples do not depend on which other groups are there.
     streams = np.random.SeedSequence(seed).spawn(len(groups))
     for group, stream in zip(groups, streams, strict=True):
         units = _units([row for row in rows if row.group == group], measures, unit)
-        found += _group_effects(group, measures, units, joint, resamples, stream)
-    return found
+        results += _group_effects(group, measures, units, joint, resamples, stream)
+    return results
 
 
 def _units(rows: Sequence[Row], measures: Sequence[str], unit: Unit) -> dict[str, _Unit]:
@@ -124,7 +124,7 @@ def _units(rows: Sequence[Row], measures: Sequence[str], unit: Unit) -> dict[str
     units = {}
     for name, splits in values.items():
         sums = [
-            [math.fsum(each[measure] for each in split.values()) for measure in measures]
+            [math.fsum(entry[measure] for entry in split.values()) for measure in measures]
             for split in splits.values()
         ]
         units[name] = _Unit(len(next(iter(splits.values()))), np.array(sums))
@@ -139,34 +139,35 @@ def _group_effects(
     resamples: int,
     stream: np.random.SeedSequence,
 ) -> list[Effect]:
-    whole = list(units.values())
-    conditions = sum(each.conditions for each in whole)
-    mean = sum(each.sums.mean(axis=0) for each in whole) / conditions
-    drawn = _resampled(whole, resamples, np.random.default_rng(stream))
-    low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
-    found = []
+    all_units = list(units.values())
+    conditions = sum(entry.conditions for entry in all_units)
+    mean = sum(entry.sums.mean(axis=0) for entry in all_units) / conditions
+    replicates = _resampled(all_units, resamples, np.random.default_rng(stream))
+    low, high = np.quantile(replicates, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+    results = []
     for at, measure in enumerate(measures):
-        own = {
-            name: float(each.sums[:, at].mean() / each.conditions) for name, each in units.items()
+        means = {
+            name: float(entry.sums[:, at].mean() / entry.conditions)
+            for name, entry in units.items()
         }
-        _, t_low, t_high = mean_interval(list(own.values()), level)
-        if len(own) == 1:
+        _, t_low, t_high = mean_interval(list(means.values()), level)
+        if len(means) == 1:
             t_low = t_high = math.nan
-        found.append(
+        results.append(
             Effect(
                 group,
                 measure,
                 conditions,
-                len(own),
+                len(means),
                 float(mean[at]),
                 float(low[at]),
                 float(high[at]),
                 t_low,
                 t_high,
-                own,
+                means,
             )
         )
-    return found
+    return results
 
 
 def _resampled(units: Sequence[_Unit], resamples: int, rng: np.random.Generator) -> Vector:

@@ -162,8 +162,8 @@ def lambda_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
     conditions = over_splits(rows)
     reduced: dict[tuple[float, str], float] = {}
     for weight in WEIGHTS:
-        found = means(reductions(conditions, base=DIRECT, repair=weighted(weight)), "measure")
-        reduced |= {(weight, measure): found[measure,] for measure in MAIN}
+        mean_values = means(reductions(conditions, base=DIRECT, repair=weighted(weight)), "measure")
+        reduced |= {(weight, measure): mean_values[measure,] for measure in MAIN}
     lines = []
     for weight in WEIGHTS:
         parts: list[Part] = []

@@ -207,11 +207,11 @@ def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Tabl
             if (name, key, repair, "nll") not in values:
                 continue
             tpcr = values[name, key, repair, "tpcr"]
-            found = [text(name), text(label), (number(100 * tpcr, 2),)]
+            cells = [text(name), text(label), (number(100 * tpcr, 2),)]
             for measure in MAIN:
                 least = kept[measure] if tpcr == 0.0 else None
-                found.append(_shown(measure, values[name, key, repair, measure], least))
-            lines.append(tuple(found))
+                cells.append(_shown(measure, values[name, key, repair, measure], least))
+            lines.append(tuple(cells))
     return Table(
         "answers",
         "Every set: the best scaler for each metric, the original, and every calibrator that may "
@@ -230,15 +230,15 @@ def _bounds(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
     lines: list[tuple[Entry, ...]] = []
     for name in sets:
         for repair, words in _REPAIRED.items():
-            held = [key for key in bases if (name, key, repair, "gap") in values]
-            if not held:
+            keys = [key for key in bases if (name, key, repair, "gap") in values]
+            if not keys:
                 continue
-            share, gap, whole = (
-                fmean(values[name, key, repair, part] for key in held)
+            share, gap, total_gap = (
+                fmean(values[name, key, repair, part] for key in keys)
                 for part in ("at_bound", "bound_gap", "gap")
             )
             shown = (number(100 * share, 1), number(100 * gap, 1, signed=True))
-            total = number(100 * whole, 1, signed=True)
+            total = number(100 * total_gap, 1, signed=True)
             lines.append((text(name), text(words), *((part,) for part in (*shown, total))))
     return Table(
         "answers-bound",

@@ -38,7 +38,7 @@ def paired_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
     """Return the chapter of paired effects."""
     conditions = over_splits(rows)
     reduced = reductions(conditions, base=DIRECT, repair=CORDS)
-    found = effects(_with_stabilised(rows), tuple(_SHOWN), plan.study.resample)
+    all_effects = effects(_with_stabilised(rows), tuple(_SHOWN), plan.study.resample)
     return Chapter(
         key="paired",
         title="Paired effects",
@@ -52,7 +52,7 @@ def paired_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
             f"{FEW} {plan.study.resample} a bootstrap is too narrow: see each one's value and a t "
             "interval below.",
         ),
-        tables=(_effects(found), _by_unit(found), _by_tpcr(conditions, reduced)),
+        tables=(_effects(all_effects), _by_unit(all_effects), _by_tpcr(conditions, reduced)),
         data={"data": rows},
     )
 
@@ -68,12 +68,12 @@ def _with_stabilised(rows: Sequence[Row]) -> list[Row]:
     return [*plain, *beyond]
 
 
-def _effects(found: Sequence[Effect]) -> Table:
+def _effects(all_effects: Sequence[Effect]) -> Table:
     rows = []
-    for group, here in _by_group(found).items():
-        first = next(iter(here.values()))
+    for group, group_effects in _by_group(all_effects).items():
+        first = next(iter(group_effects.values()))
         entries = [text(group), text(f"{first.n_conditions} ({first.n_units})")]
-        entries += [(_with_interval(here[measure]),) for measure in _SHOWN]
+        entries += [(_with_interval(group_effects[measure]),) for measure in _SHOWN]
         rows.append(tuple(entries))
     return Table(
         "effects",
@@ -84,20 +84,20 @@ def _effects(found: Sequence[Effect]) -> Table:
     )
 
 
-def _by_unit(found: Sequence[Effect]) -> Table:
+def _by_unit(all_effects: Sequence[Effect]) -> Table:
     """Show each unit of the groups that have few."""
     rows = []
-    for group, here in _by_group(found).items():
-        first = next(iter(here.values()))
+    for group, group_effects in _by_group(all_effects).items():
+        first = next(iter(group_effects.values()))
         if first.n_units >= FEW:
             continue
         for name in first.units:
             entries = [text(group), text(name)]
             for measure, (_, scale, digits) in _SHOWN.items():
-                entries.append((change(scale * here[measure].units[name], digits),))
+                entries.append((change(scale * group_effects[measure].units[name], digits),))
             rows.append(tuple(entries))
         entries = [text(group), text("mean, t interval", strong=True)]
-        entries += [(_with_interval(here[measure], student=True),) for measure in _SHOWN]
+        entries += [(_with_interval(group_effects[measure], student=True),) for measure in _SHOWN]
         rows.append(tuple(entries))
     return Table(
         "by-unit",
@@ -108,9 +108,9 @@ def _by_unit(found: Sequence[Effect]) -> Table:
     )
 
 
-def _by_group(found: Sequence[Effect]) -> dict[str, dict[str, Effect]]:
+def _by_group(all_effects: Sequence[Effect]) -> dict[str, dict[str, Effect]]:
     groups: dict[str, dict[str, Effect]] = {}
-    for effect in found:
+    for effect in all_effects:
         groups.setdefault(effect.group, {})[effect.measure] = effect
     return groups
 
