@@ -165,7 +165,7 @@ def test_a_move_leads_to_its_rows(page: Any, named: Any) -> None:
 def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
     page.select_option("#picker", str(named[0].keys().index("irova")))
     panels = page.locator(".detail:visible .multiples figure")
-    classes = named[0]["irova"].pictures.classes.to_list(whole=True)
+    classes = named[0]["irova"].pictures.classes.to_list(every_class=True)
     assert panels.count() == len(NAMES)
     for panel, each in zip(panels.all(), classes, strict=True):
         text = panel.locator("figcaption").inner_text()
@@ -265,7 +265,7 @@ def find_and_draw(detail: Any, classes: int) -> None:
 def test_every_calibrator_tells_its_classes(browser: Any, sizes: Any) -> None:
     result, path = sizes[100]
     assert result.to_dict()["focus"] == "ts"
-    classes = result["shift"].pictures.classes.to_list(whole=True)
+    classes = result["shift"].pictures.classes.to_list(every_class=True)
     with opened(browser, path) as page:
         page.select_option("#picker", str(result.keys().index("shift")))
         detail = page.locator(".detail:visible")

@@ -49,7 +49,7 @@ def reports(rows):
 
 def test_classes_are_counted_and_measured(comparison, reports) -> None:
     both, labels = reports
-    classes = comparison["irova"].pictures.classes.to_list(whole=True)
+    classes = comparison["irova"].pictures.classes.to_list(every_class=True)
     assert [each.name for each in classes] == list("abcde")
     moved = both.direct.argmax(axis=1)
     for index, each in enumerate(classes):

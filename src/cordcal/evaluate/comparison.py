@@ -308,7 +308,7 @@ class Comparison:
             "fingerprint": self.fingerprint,
             "seconds": self.seconds,
             "uncalibrated": dict(self.uncalibrated),
-            "calibrators": [entry.to_dict(whole=entry.key in data.listed) for entry in self],
+            "calibrators": [entry.to_dict(every_class=entry.key in data.listed) for entry in self],
             "focus": data.focus,
             "needed": [test.to_dict() for test in self.needed],
             "need": data.need,

@@ -186,7 +186,7 @@ def _are_probabilities(
         if all(map(is_number, cells)):
             values = [float(cell) for cell in cells]
             sums.append(sum(values) if min(values) >= 0.0 else -1.0)
-    return bool(sums) and all(abs(each - 1.0) <= tolerance for each in sums)
+    return bool(sums) and all(abs(total - 1.0) <= tolerance for total in sums)
 
 
 # A spreadsheet takes a cell that starts with one of these for a formula.

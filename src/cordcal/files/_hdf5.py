@@ -209,12 +209,12 @@ class Hdf5Source(InMemorySource):
             yield self._rows(keys, start, stop)
 
     def _rows(self, keys: Sequence[str], start: int, stop: int) -> Contents:
-        whole = self._contents
+        contents = self._contents
         matrices, vectors = (
             Lazy(
                 [key for key in arrays if key in keys],
                 lambda key: self._arrays.rows(key, start, stop),
             )
-            for arrays in (whole.matrices, whole.vectors)
+            for arrays in (contents.matrices, contents.vectors)
         )
-        return replace(whole, matrices=matrices, vectors=vectors)
+        return replace(contents, matrices=matrices, vectors=vectors)

@@ -197,8 +197,8 @@ class NpySource(Source):
 
     def sample(self) -> Contents:
         """Return the first rows."""
-        whole = self.contents()
-        if not whole.shapes:
+        contents = self.contents()
+        if not contents.shapes:
             raise InputError(
                 self.path,
                 "does not hold a matrix of scores (rows × classes)",

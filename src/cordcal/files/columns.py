@@ -102,7 +102,7 @@ class ColumnSpec:
         header: bool | None = None,
     ) -> ColumnSpec:
         """Return the spec with the names of the columns, and of a model's classes."""
-        own, others = (None if each is None else tuple(each) for each in (names, classes))
+        own, others = (None if values is None else tuple(values) for values in (names, classes))
         return replace(
             self, class_names=own, classes=others, passthrough=passthrough, header=header
         )

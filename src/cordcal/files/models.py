@@ -205,7 +205,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
         pass its scores to the loaded model.
     path : path
         Where to; conventionally ending in ``.safetensors``.  An existing file is replaced
-        when the new one is whole.
+        when the new one is complete.
     overwrite : bool
         Whether a file of that name may be replaced.
 
@@ -242,7 +242,7 @@ def write_state(
 ) -> None:
     """Write arrays and JSON values to one file with a version and a digest.
 
-    The file takes its name when it is whole.
+    The file takes its name when it is complete.
 
     Parameters
     ----------
@@ -410,7 +410,9 @@ def _read_safetensors(
             metadata = file.metadata() or {}
             return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(name, f"is not a whole safetensors file ({error})", _SAVE_AGAIN) from None
+        raise InputError(
+            name, f"is not a complete safetensors file ({error})", _SAVE_AGAIN
+        ) from None
 
 
 def _encode_safetensors(tensors: Mapping[str, NumPyArray], metadata: dict[str, str]) -> bytes:

@@ -407,7 +407,9 @@ def _describes_piece(record: Record) -> bool:
     if not isinstance(skipped, dict) or not isinstance(record.get("digest"), str):
         return False
     numbers = [start, end, *(record.get(name) for name in ("rows", "changed", "position"))]
-    are_counts = all(type(each) is int and each >= 0 for each in [*numbers, *skipped.values()])
+    are_counts = all(
+        type(number) is int and number >= 0 for number in [*numbers, *skipped.values()]
+    )
     return are_counts and start <= end  # type: ignore[operator]
 
 

@@ -331,7 +331,9 @@ class TextColumn(Column):
 
     def concat(self, others: Sequence[Any]) -> TextColumn:
         """Return the column followed by others."""
-        return replace(self, cells=np.concatenate([self.cells, *(each.cells for each in others)]))
+        return replace(
+            self, cells=np.concatenate([self.cells, *(column.cells for column in others)])
+        )
 
     def missing(self, rows: int) -> TextColumn:
         """Return cells without text."""
@@ -613,7 +615,7 @@ def _unify_arrow(
         try:
             check_cast(part.chunks(name), common)
         except Conflict as conflict:
-            other = next(part_ for part_, column in owners if column.field.type != own)
+            other = next(candidate for candidate, column in owners if column.field.type != own)
             raise _conflict(name, part, own, other, common, str(conflict)) from conflict
     is_nullable = nullable or any(column.field.nullable for _, column in owners)
     field = first.field.with_type(common).with_nullable(is_nullable)

@@ -368,5 +368,5 @@ def read_vector(
 
 def is_file(text: str) -> bool:
     """Whether a name of labels is that of a file rather than a key or column."""
-    suffixes = {".txt", *(suffix for each in FORMATS for suffix in each.suffixes)}
+    suffixes = {".txt", *(suffix for format in FORMATS for suffix in format.suffixes)}
     return text == "-" or Path(text).exists() or Path(text).suffix.lower() in suffixes

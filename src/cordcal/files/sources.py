@@ -287,8 +287,8 @@ class Source(ABC):
 
 def split_rows(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
     """Split rows into spans of nearly equal length, of at most `BATCH_BYTES`."""
-    most = max(1, BATCH_BYTES // max(1, row_bytes))
-    size = -(-rows // max(1, -(-rows // most)))
+    max_rows = max(1, BATCH_BYTES // max(1, row_bytes))
+    size = -(-rows // max(1, -(-rows // max_rows)))
     return [(first + at, first + min(at + size, rows)) for at in range(0, rows, max(1, size))]
 
 
@@ -315,17 +315,18 @@ class InMemorySource(Source):
         self, first: int, keys: Sequence[str], *, passthrough: bool = False
     ) -> Iterator[Contents]:
         """Yield slices."""
-        whole = self._contents
+        contents = self._contents
         columns = None
-        if passthrough and whole.other_columns is not None:
-            columns = whole.other_columns(keys[0])
+        if passthrough and contents.other_columns is not None:
+            columns = contents.other_columns(keys[0])
         for start, stop in self.spans_of(keys[0])[first:]:
             rows = slice(start, stop)
             matrices, vectors = (
-                Chosen(arrays, list(arrays), rows) for arrays in (whole.matrices, whole.vectors)
+                Chosen(arrays, list(arrays), rows)
+                for arrays in (contents.matrices, contents.vectors)
             )
             own = None if columns is None else columns.take(rows)
-            yield replace(whole, matrices=matrices, vectors=vectors, passthrough=own)
+            yield replace(contents, matrices=matrices, vectors=vectors, passthrough=own)
 
 
 # Below this size the allocator is faster.

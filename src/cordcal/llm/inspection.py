@@ -146,7 +146,7 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
                 answers.summary.n_contradicting
             )
         problems = [
-            f"{count:,} line{'' if count == 1 else 's, each of which'} {reason}"
+            f"{count:,} line{'' if count == 1 else 's, number of which'} {reason}"
             for reason, count in reasons.items()
         ]
     labelled = sum(find_label(line, None) is not None for line in lines)
@@ -195,8 +195,8 @@ def _describe_options(answers: Answers | None, guess: tuple[str, ...] | None) ->
     counts = sorted({len(options) for options in answers.options})
     if len(set(answers.options)) == 1:
         return list(answers.options[0])
-    each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{each} per question"
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{number} per question"
 
 
 def _describe_metrics(answers: Answers) -> list[str] | None:

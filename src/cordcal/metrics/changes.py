@@ -190,10 +190,10 @@ def read_decisions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
     """
     if np.ndim(values) == 1:
         vector = arrays.to_numpy(values, name)
-        whole = vector.dtype.kind in "iu" or (
+        is_integer = vector.dtype.kind in "iu" or (
             vector.dtype.kind == "f" and np.array_equal(vector, np.round(vector))
         )
-        if not whole or not vector.size:
+        if not is_integer or not vector.size:
             raise InputError(
                 name,
                 f"has shape {vector.shape} and dtype {vector.dtype}",

@@ -143,8 +143,8 @@ def filled(reliability: Reliability) -> list[ReliabilityBin]:
 def histogram(entry: Entry) -> Markup:
     """Draw how many rows of every output have which confidence."""
     edges, counts = entry.pictures.histogram.edges, entry.pictures.histogram.counts
-    most = max(map(max, counts.values()))
-    drawing = _low_drawing("x-confidence", Axis("rows", 0.0, 1.06 * most))
+    largest_count = max(map(max, counts.values()))
+    drawing = _low_drawing("x-confidence", Axis("rows", 0.0, 1.06 * largest_count))
     for output, rows in counts.items():
         drawing.steps(edges, rows, f"line {output}")
     drawing.slots("confidence {} to {}", {name: list(map(str, counts[name])) for name in counts})
@@ -187,12 +187,12 @@ _CHARACTER_WIDTH = 6.4
 _SQUARE, _LARGEST, _FIELD = 26, 48, 200
 
 
-def class_panel(each: ClassRow) -> Markup:
+def class_panel(row: ClassRow) -> Markup:
     """Draw the reliability of one class in every output."""
-    gaps = ", ".join(f"{output} {number('classwise_ece', gap)}" for output, gap in each.ece.items())
-    lines = {output: [(bin[0], bin[1]) for bin in bins] for output, bins in each.bins.items()}
-    description = f"Reliability of the class {each.name}"
-    return panel(lines, description, f"{each.name}, {each.rows:,} rows; ECE of the class: {gaps}")
+    gaps = ", ".join(f"{output} {number('classwise_ece', gap)}" for output, gap in row.ece.items())
+    lines = {output: [(bin[0], bin[1]) for bin in bins] for output, bins in row.bins.items()}
+    description = f"Reliability of the class {row.name}"
+    return panel(lines, description, f"{row.name}, {row.rows:,} rows; ECE of the class: {gaps}")
 
 
 def empty_panel() -> Markup:
@@ -200,9 +200,9 @@ def empty_panel() -> Markup:
     return panel({}, "Reliability of the class chosen")
 
 
-def bins_text(each: ClassRow) -> str:
+def bins_text(row: ClassRow) -> str:
     """Return the bins of a class as the script reads them, probabilities in thousandths."""
-    return " ".join(f"{output};{_bins(bins)}" for output, bins in each.bins.items())
+    return " ".join(f"{output};{_bins(bins)}" for output, bins in row.bins.items())
 
 
 def _bins(bins: Sequence[tuple[float, float, float]]) -> str:
@@ -214,15 +214,15 @@ def classes_text(classes: Sequence[ClassRow], order: Sequence[ClassRow]) -> str:
 
     The script creates rows from it; names, counts and the original output are in the first list.
     """
-    by_name = {each.name: each for each in classes}
+    by_name = {row.name: row for row in classes}
     return "|".join(_class_text(by_name[other.name]) for other in order)
 
 
-def _class_text(each: ClassRow) -> str:
-    outputs = [output for output in each.bins if output != "original"]
-    gaps = [f"{1e5 * each.ece[output]:.0f}" for output in outputs]
-    numbers = ",".join([str(each.left), str(each.joined), *gaps])
-    return " ".join([numbers, *(_bins(each.bins[output]) for output in outputs)])
+def _class_text(row: ClassRow) -> str:
+    outputs = [output for output in row.bins if output != "original"]
+    gaps = [f"{1e5 * row.ece[output]:.0f}" for output in outputs]
+    numbers = ",".join([str(row.left), str(row.joined), *gaps])
+    return " ".join([numbers, *(_bins(row.bins[output]) for output in outputs)])
 
 
 def heat_map(moves: Sequence[Move], class_names: Sequence[str] | None) -> Markup:
@@ -247,8 +247,8 @@ def heat_map(moves: Sequence[Move], class_names: Sequence[str] | None) -> Markup
         middle = margin + (index + 0.5) * square
         parts.append(row.format(margin - 5, middle + 4, name))
         parts.append(column.format(middle + 3, margin - 5, name))
-    most = moves[0].count
-    parts += [_cell(move, names, margin, square, most) for move in moves]
+    largest_count = moves[0].count
+    parts += [_cell(move, names, margin, square, largest_count) for move in moves]
     frame = Markup(
         '<svg class="heat" viewBox="0 0 {wide} {high}" style="max-width:{wide}px" role="img" '
         'aria-label="{description}" tabindex="0">{parts}</svg>'
@@ -265,7 +265,9 @@ def heat_map(moves: Sequence[Move], class_names: Sequence[str] | None) -> Markup
     )
 
 
-def _cell(move: Move, names: Sequence[str], margin: float, square: int, most: int) -> Markup:
+def _cell(
+    move: Move, names: Sequence[str], margin: float, square: int, largest_count: int
+) -> Markup:
     across, down = (margin + names.index(name) * square for name in (move.target, move.source))
     cell = Markup(
         '<rect class="move" x="{}" y="{}" width="{side}" height="{side}" style="--heat:{:.2f}" '
@@ -275,7 +277,7 @@ def _cell(move: Move, names: Sequence[str], margin: float, square: int, most: in
     return cell.format(
         across + 0.5,
         down + 0.5,
-        0.15 + 0.65 * move.count / most,
+        0.15 + 0.65 * move.count / largest_count,
         move.source,
         move.target,
         move.count,

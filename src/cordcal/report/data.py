@@ -391,16 +391,16 @@ class ClassTable:
     joined: Classes
     bins: Mapping[str, ClassBins]
 
-    def to_list(self, *, whole: bool) -> list[ClassRow]:
+    def to_list(self, *, every_class: bool) -> list[ClassRow]:
         """Return the classes one by one: a dozen in order, more sorted by changes.
 
-        Of many classes, without ``whole``, only some that change, and no diagrams.
+        Of many classes, without ``every_class``, only some that change, and no diagrams.
         """
         changes = self.left + self.joined
         few = len(self.names) <= MAX_DIAGRAMS
         # Ties: classes with the most predictions first.
         order = np.arange(len(changes)) if few else np.lexsort((-self.decided, -changes))
-        if not (whole or few):
+        if not (every_class or few):
             order = order[changes[order] > 0][:MAX_CLASSES]
         errors = {output: bins.ece for output, bins in self.bins.items()}
         drawn = {output: _merge_bins(bins) for output, bins in self.bins.items()}
@@ -417,7 +417,7 @@ class ClassTable:
                         (round(p, 4), round(share, 4), rows) for p, share, rows in bins.of(index)
                     ]
                     for output, bins in drawn.items()
-                    if whole or few
+                    if every_class or few
                 },
             )
             for index in order.tolist()
@@ -463,13 +463,13 @@ class Pictures:
     groups: tuple[GroupReport, ...]
     rows: tuple[ChangedRow, ...]
 
-    def to_dict(self, *, whole: bool = True) -> Json:
-        """Return everything as plain Python values; every class if ``whole``, else a selection."""
+    def to_dict(self, *, every_class: bool = True) -> Json:
+        """Return plain Python values; every class if ``every_class``, else a selection."""
         return {
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
             "selection": None if self.selection is None else self.selection.to_dict(),
             "histogram": self.histogram.to_dict(),
-            "classes": [row.to_dict() for row in self.classes.to_list(whole=whole)],
+            "classes": [row.to_dict() for row in self.classes.to_list(every_class=every_class)],
             "moves": [move.to_dict() for move in self.moves],
             "groups": [group.to_dict() for group in self.groups],
             "rows": [row.to_dict() for row in self.rows],
@@ -558,8 +558,8 @@ class Entry:
             return {}
         return self.lift_gain if output == "lift" else self.gain
 
-    def to_dict(self, *, whole: bool = True) -> Json:
-        """Return the entry as plain Python values; every class if ``whole``, else a selection."""
+    def to_dict(self, *, every_class: bool = True) -> Json:
+        """Return plain Python values; every class if ``every_class``, else a selection."""
         return {
             "key": self.key,
             "name": self.name,
@@ -576,7 +576,7 @@ class Entry:
             "price": None if self.price is None else self.price.to_dict(),
             "at_bound": self.at_bound,
             "shares": dict(self.shares),
-            **self.pictures.to_dict(whole=whole),
+            **self.pictures.to_dict(every_class=every_class),
         }
 
 

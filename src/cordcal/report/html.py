@@ -358,7 +358,7 @@ def _detail_values(data: ReportData) -> Mapping[str, object]:
     entries = data.calibrators
     widest = max((entry.changes.tpcr for entry in entries), default=0.0)
     classes: dict[str, list[ClassRow]] = {
-        entry.key: entry.pictures.classes.to_list(whole=entry.key in data.listed)
+        entry.key: entry.pictures.classes.to_list(every_class=entry.key in data.listed)
         for entry in entries
     }
     return {
