@@ -142,7 +142,7 @@ def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None)
     estimator : Estimator
         The estimator, whose parameters and fitted attributes are shown.
     inner : dict
-        Its inner estimators by role; each gets a box of its own.
+        Its inner estimators by role; each gets its own box.
     record : object, optional
         The record of the fit, shown by its repr instead of the fitted attributes.
     """
@@ -190,6 +190,6 @@ def as_seed(seed: SupportsIndex | np.random.Generator | np.random.RandomState) -
         number = -1
     if number < 0:
         raise InputError(
-            "seed", f"is {seed!r}", "pass a whole number from 0 on, or a NumPy generator"
+            "seed", f"is {seed!r}", "pass a non-negative integer, or a NumPy generator"
         )
     return number

@@ -1,6 +1,6 @@
 """Reduce probabilities to a few numbers per row, from which every metric is computed.
 
-The (n, K) array is read once, in blocks, and checked on the way.  The result is a handful of
+The (n, K) array is read once, in blocks, and checked on the way.  The result is a few
 vectors of length n, so bootstraps and streams never touch (n, K) arrays again.
 """
 
@@ -152,20 +152,20 @@ class ProbabilityMatrix:
                 wide = buffer[: len(block)]
                 np.copyto(wide, block)
             if not (
-                self._surely_distributions(block)
+                self._passes_quick_check(block)
                 or are_distributions(block.min(), np.abs(wide @ ones - 1.0).max(), self.input_dtype)
             ):
                 raise_first(*self._errors())
             yield at, block, wide
 
-    def _surely_distributions(self, block: Floats) -> bool:
+    def _passes_quick_check(self, block: Floats) -> bool:
         """Whether sums in float32, which take half the time, suffice to accept a block."""
         if block.dtype != np.float32:
             return False
         sums = block @ np.ones(self.classes, np.float32)
         # Bounds the rounding error of a sum near one, for any order of additions.
-        most = np.abs(sums - 1.0).max() + self.classes * 2.0**-23
-        return are_distributions(block.min(), float(most), self.input_dtype)
+        largest_error = np.abs(sums - 1.0).max() + self.classes * 2.0**-23
+        return are_distributions(block.min(), float(largest_error), self.input_dtype)
 
     def _errors(self) -> list[InputError]:
         """Return the errors of all rows."""

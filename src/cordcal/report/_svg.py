@@ -19,9 +19,9 @@ _LOG_RATIO = 8.0
 # Values further than this many interquartile ranges from the quartiles would stretch an axis.
 _FENCE = 3.0
 # Approximate width of a character and height of a line in a label.
-_CHARACTER, _LINE = 6.5, 12
+_CHARACTER_WIDTH, _LINE_HEIGHT = 6.5, 12
 # A label that is more lines away from its point has a line to it.
-_FAR = 1.5
+_MAX_LINES_AWAY = 1.5
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Axis:
     @classmethod
     def robust(cls, title: str, values: Sequence[float]) -> Axis:
         """Return an axis for most of the values; outliers are pinned to its edges."""
-        inside = _bulk(values)
+        inside = _without_outliers(values)
         log = min(inside) > 0 and max(inside) > _LOG_RATIO * min(inside)
         return cls.around(title + (", log scale" if log else ""), inside, log=log)
 
@@ -96,7 +96,7 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
 
 
-def _bulk(values: Sequence[float]) -> list[float]:
+def _without_outliers(values: Sequence[float]) -> list[float]:
     """Return the values within the fences of their quartiles, and those near them.
 
     Values that would at most double the range are included.
@@ -109,29 +109,30 @@ def _bulk(values: Sequence[float]) -> list[float]:
     return [value for value in ordered if inside[0] - span <= value <= inside[-1] + span]
 
 
-def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, float]]:
+def _label_positions(pixel_x: float, pixel_y: float, width: float) -> Iterator[tuple[float, float]]:
     """Yield positions for a text around a point, the nearest first: its left end and its middle."""
     for step in (0, 1, -1, 2, -2, 3, -3):
-        yield across + 9, down + step * _LINE
-        yield across - 9 - wide, down + step * _LINE
-    yield across - wide / 2, down + 1.2 * _LINE
-    yield across - wide / 2, down - 1.2 * _LINE
+        yield pixel_x + 9, pixel_y + step * _LINE_HEIGHT
+        yield pixel_x - 9 - width, pixel_y + step * _LINE_HEIGHT
+    yield pixel_x - width / 2, pixel_y + 1.2 * _LINE_HEIGHT
+    yield pixel_x - width / 2, pixel_y - 1.2 * _LINE_HEIGHT
     # Further away, with a line to the point.
     for step in range(4, 15):
         for sign in (1, -1):
-            yield across + 24, down + sign * step * _LINE
-            yield across - 24 - wide, down + sign * step * _LINE
+            yield pixel_x + 24, pixel_y + sign * step * _LINE_HEIGHT
+            yield pixel_x - 24 - width, pixel_y + sign * step * _LINE_HEIGHT
 
 
-def _through(places: Sequence[tuple[float, float]]) -> str:
+def _path_data(places: Sequence[tuple[float, float]]) -> str:
     """Return a path through places; relative steps after the first point, which are shorter."""
     steps = [f"{x - left:.4g} {y - top:.4g}" for (left, top), (x, y) in pairwise(places)]
     start = "M{:g} {:g}".format(*places[0])
     return (start + ("l" + " ".join(steps) if steps else "")).replace(" -", "-")
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: Box, second: Box) -> bool:
+    left, top, right, bottom = first
+    return left < second[2] and second[0] < right and top < second[3] and second[1] < bottom
 
 
 class Drawing:
@@ -160,28 +161,28 @@ class Drawing:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the drawing's coordinates of a point."""
-        across = _LEFT + self.x.place(x) * (self.width - _LEFT - _RIGHT)
-        down = self.height - _BOTTOM - self.y.place(y) * (self.height - _TOP - _BOTTOM)
-        return round(across, 1), round(down, 1)
+        pixel_x = _LEFT + self.x.place(x) * (self.width - _LEFT - _RIGHT)
+        pixel_y = self.height - _BOTTOM - self.y.place(y) * (self.height - _TOP - _BOTTOM)
+        return round(pixel_x, 1), round(pixel_y, 1)
 
     def _axis_below(self) -> None:
-        floor, wall = self.height - _BOTTOM, self.width - _RIGHT
+        bottom, right = self.height - _BOTTOM, self.width - _RIGHT
         ticks = [(self.at(tick, self.y.low)[0], self.x.write(tick)) for tick in self.x.ticks()]
-        self._lines([f"M{at:g} {floor}V{_TOP}" for at, _ in ticks])
+        self._lines([f"M{at:g} {bottom}V{_TOP}" for at, _ in ticks])
         for at, text in ticks:
-            self._text(at, floor + 15, text, "middle")
-        self._text((_LEFT + wall) / 2, self.height - 6, self.x.title, "title middle")
+            self._text(at, bottom + 15, text, "middle")
+        self._text((_LEFT + right) / 2, self.height - 6, self.x.title, "title middle")
 
     def _axis_left(self) -> None:
-        wall = self.width - _RIGHT
+        right = self.width - _RIGHT
         ticks = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
-        self._lines([f"M{_LEFT} {at:g}H{wall}" for at, _ in ticks])
+        self._lines([f"M{_LEFT} {at:g}H{right}" for at, _ in ticks])
         for at, text in ticks:
             self._text(_LEFT - 6, at + 3.5, text, "end")
-        turned = Markup(
+        rotated = Markup(
             '<text class="title middle" transform="translate(12 {}) rotate(-90)">{}</text>'
         )
-        self._parts.append(turned.format((self.height - _BOTTOM + _TOP) / 2, self.y.title))
+        self._parts.append(rotated.format((self.height - _BOTTOM + _TOP) / 2, self.y.title))
 
     def _lines(self, lines: Sequence[str]) -> None:
         self._parts.append(Markup('<path class="grid" d="{}"/>').format("".join(lines)))
@@ -203,21 +204,21 @@ class Drawing:
 
         A label that does not fit is omitted; the hover text of its mark still has it.
         """
-        taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in self._marks]
+        occupied = [(x - 5, y - 5, x + 5, y + 5) for x, y in self._marks]
         for x, y, text in sorted(texts, key=lambda label: -label[1]):
-            across, down = self.at(x, y)
-            wide = _CHARACTER * len(text)
-            for left, middle in _around(across, down, wide):
-                box = (left, middle - _LINE / 2, left + wide, middle + _LINE / 2)
-                if self._holds(box) and not any(_meet(box, other) for other in taken):
-                    taken.append(box)
+            pixel_x, pixel_y = self.at(x, y)
+            width = _CHARACTER_WIDTH * len(text)
+            for left, middle in _label_positions(pixel_x, pixel_y, width):
+                box = (left, middle - _LINE_HEIGHT / 2, left + width, middle + _LINE_HEIGHT / 2)
+                if self._fits(box) and not any(_overlap(box, other) for other in occupied):
+                    occupied.append(box)
                     self._text(left, middle + 3.5, text, "label")
-                    if abs(middle - down) > _FAR * _LINE:
-                        near = left if left > across else left + wide
-                        self._line((across, down), (round(near, 1), round(middle, 1)), "leader")
+                    if abs(middle - pixel_y) > _MAX_LINES_AWAY * _LINE_HEIGHT:
+                        near = left if left > pixel_x else left + width
+                        self._line((pixel_x, pixel_y), (round(near, 1), round(middle, 1)), "leader")
                     break
 
-    def _holds(self, box: Box) -> bool:
+    def _fits(self, box: Box) -> bool:
         left, top, right, bottom = box
         inside = left >= _LEFT and right <= self.width - 2
         return inside and top >= 0 and bottom <= self.height - _BOTTOM
@@ -225,7 +226,7 @@ class Drawing:
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""
         if points:
-            steps = _through([self.at(*point) for point in points])
+            steps = _path_data([self.at(*point) for point in points])
             self._parts.append(Markup('<path class="{}" d="{}"/>').format(kind, steps))
 
     def steps(self, edges: Sequence[float], heights: Sequence[float], kind: str) -> None:
@@ -233,8 +234,8 @@ class Drawing:
         start, first = self.at(edges[0], heights[0])
         moves = [f"M{start:g} {first:g}"]
         for edge, height in zip(edges[1:], heights, strict=True):
-            across, down = self.at(edge, height)
-            moves.append(f"V{down:g}H{across:g}")
+            pixel_x, pixel_y = self.at(edge, height)
+            moves.append(f"V{pixel_y:g}H{pixel_x:g}")
         self._parts.append(Markup('<path class="{}" d="{}"/>').format(kind, "".join(moves)))
 
     def area(
@@ -242,7 +243,7 @@ class Drawing:
     ) -> None:
         """Shade what lies between two lines through points of the data."""
         if low:
-            steps = _through([self.at(*point) for point in [*low, *reversed(high)]])
+            steps = _path_data([self.at(*point) for point in [*low, *reversed(high)]])
             self._parts.append(Markup('<path class="{}" d="{}Z"/>').format(kind, steps))
 
     def band(self, low: float, high: float, kind: str) -> None:
@@ -261,10 +262,10 @@ class Drawing:
 
         Without one, the row of a table in the same figure is shown.
         """
-        across, down = self.at(x, y)
-        self._marks.append((across, down))
+        pixel_x, pixel_y = self.at(x, y)
+        self._marks.append((pixel_x, pixel_y))
         attribute = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
-        self._parts.append(Markup(_SHAPES[shape]).format(kind, across, down, attribute))
+        self._parts.append(Markup(_SHAPES[shape]).format(kind, pixel_x, pixel_y, attribute))
 
     def slots(self, words: str, values: Mapping[str, Sequence[str]]) -> None:
         """Add values of several lines at even steps of x; the script creates the hover texts.
@@ -278,10 +279,10 @@ class Drawing:
 
     def shared(self, name: str) -> Markup:
         """Return the parts so far as a hidden element that other drawings `reuse`."""
-        drawn = Markup(
+        group = Markup(
             '<svg class="shared" aria-hidden="true"><g id="{}" class="reused">{}</g></svg>'
         )
-        return drawn.format(name, Markup("").join(self._parts))
+        return group.format(name, Markup("").join(self._parts))
 
     def reuse(self, name: str) -> None:
         """Replace the parts so far by those that another drawing shared."""
@@ -304,7 +305,7 @@ def panel(
     attribute = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
     paths = Markup("").join(
         Markup('<path class="line {}" d="{}"/>').format(
-            kind, _through([(round(PANEL * x, 1), round(PANEL * (1 - y), 1)) for x, y in points])
+            kind, _path_data([(round(PANEL * x, 1), round(PANEL * (1 - y), 1)) for x, y in points])
         )
         for kind, points in lines.items()
         if points
