@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,18 @@ def load_real_set(name: str) -> RealSet:
     return RealSet(name, scores, kind, labels, place=real_set_names().index(name))
 
 
-@pytest.fixture(params=real_set_names() or ["none"])
+def real_set_params() -> list[Any]:
+    """Return a parameter per real output; by default one per data set and source is tested."""
+    params, groups = [], set()
+    for name in real_set_names():
+        group = tuple(name.split("_")[:2])
+        marks = (pytest.mark.exhaustive,) if group in groups else ()
+        params.append(pytest.param(name, marks=marks, id=name))
+        groups.add(group)
+    return params or ["none"]
+
+
+@pytest.fixture(params=real_set_params())
 def real_set(request: pytest.FixtureRequest) -> RealSet:
     """Each real output in turn."""
     if request.param == "none":
