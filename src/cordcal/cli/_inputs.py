@@ -64,7 +64,7 @@ def read_calibration_rows(
     return scores, rows
 
 
-def require_labels(scores: Scores) -> Any:
+def require_labels(scores: Scores) -> Classes:
     """Return the labels of a file, or refuse a file without labels."""
     if scores.labels is None:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile
     from cordcal.pipeline.applying import Applied, ModelApplication
     from cordcal.pipeline.auditing import AuditedFiles
+    from cordcal.pipeline.parts import Run
 
 
 def is_parts_output(output: str, scores: str | None) -> bool:
@@ -76,7 +77,7 @@ def audit_in_parts(
         return audit_parts(readers, inputs, run=run, **options)
 
 
-def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
+def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[str, ...]]:
     """Return the files of each part as absolute paths, which workers can open."""
     from cordcal.files.parts import parts_of
     from cordcal.pipeline.parts import part_names
@@ -93,14 +94,16 @@ def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
+def _runner(title: str, scheduler: str | None) -> Iterator[Run]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
     from cordcal.pipeline.parts import run_locally
 
     with counted_progress(title) as advance:
 
-        def with_progress(run: Any) -> Callable[[Any, Sequence[Any]], Iterator[Any]]:
-            def run_and_count(function: Any, items: Sequence[Any]) -> Iterator[Any]:
+        def with_progress(run: Run) -> Run:
+            def run_and_count(
+                function: Callable[[Any], Any], items: Sequence[Any]
+            ) -> Iterator[Any]:
                 for count, result in enumerate(run(function, items), 1):
                     advance(count, len(items), "parts")
                     yield result
@@ -114,7 +117,7 @@ def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
             yield with_progress(run)
 
 
-def _cluster(address: str) -> Any:
+def _cluster(address: str) -> AbstractContextManager[Run]:
     try:
         from cordcal.dask.cluster import on_cluster
     except ImportError as error:

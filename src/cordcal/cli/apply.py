@@ -39,7 +39,7 @@ from cordcal.cli._options import (
 from cordcal.cli._parts import apply_in_parts, is_parts_output
 
 if TYPE_CHECKING:
-    from cordcal.files import ScoreFile
+    from cordcal.pipeline.applying import ModelApplication
 
 
 def register(app: typer.Typer) -> None:
@@ -122,7 +122,7 @@ def apply(
     if resume and "-" in (scores, original, direct, output):
         raise InputError("--resume", "needs files", "stdin and stdout cannot be continued")
     import cordcal
-    from cordcal.pipeline.applying import apply_model
+    from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 
     if scores is not None and _are_swapped(model, scores):
         raise InputError(
@@ -163,9 +163,10 @@ def apply(
             answer_options: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
             apply_to_answers(fitted, inputs, scores, output, options, **answer_options)
             return
-        rows, names = _with_calibrator(
-            fitted, model, scores, inputs, input, options, passthrough=passthrough
+        file, names = open_model_scores(
+            fitted, model, scores, inputs, kind=input, passthrough=passthrough
         )
+        rows: ModelApplication = CalibratedRows(fitted, file, **options)
     else:
         if original is None or direct is None or scores is not None:
             raise InputError(
@@ -176,7 +177,7 @@ def apply(
             )
         refuse_with_pair(inputs, "key", "features", "features_columns")
         pattern = getattr(fitted, "score_columns_", None)
-        pair = open_pair(
+        first, second = open_pair(
             original,
             direct,
             inputs,
@@ -185,7 +186,9 @@ def apply(
             passthrough=passthrough,
             on_error=treatment,
         )
-        rows, names = _with_repair(fitted, model, pair, options)
+        check_classes(fitted, model, second)
+        names = first.class_names or second.class_names
+        rows = RepairedRows(fitted, first, second, **options)
     output_options: dict[str, Any] = {
         "class_names": names,
         "on_error": treatment,
@@ -261,32 +264,3 @@ def _are_swapped(model: str, scores: str) -> bool:
 
     both_are_files = Path(model).is_file() and Path(scores).is_file()
     return both_are_files and is_model(scores) and not is_model(model)
-
-
-def _with_calibrator(
-    fitted: Any,
-    model: str,
-    path: str,
-    inputs: InputOptions,
-    input: Any,
-    options: dict[str, Any],
-    *,
-    passthrough: bool,
-) -> tuple[Any, Any]:
-    from cordcal.pipeline.applying import CalibratedRows
-
-    file, names = open_model_scores(
-        fitted, model, path, inputs, kind=input, passthrough=passthrough
-    )
-    return CalibratedRows(fitted, file, **options), names
-
-
-def _with_repair(
-    fitted: Any, model: str, pair: tuple[ScoreFile, ScoreFile], options: dict[str, Any]
-) -> tuple[Any, Any]:
-    from cordcal.pipeline.applying import RepairedRows
-
-    first, second = pair
-    check_classes(fitted, model, second)
-    names = first.class_names or second.class_names
-    return RepairedRows(fitted, first, second, **options), names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from cordcal.cli._options import (
     add_command,
     with_input_options,
 )
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +47,7 @@ def info(
         echo(f"next step: {contents['next_step']}")
 
 
-def _table(contents: dict[str, Any]) -> Any:
+def _table(contents: dict[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -58,7 +61,7 @@ def _table(contents: dict[str, Any]) -> Any:
     return table
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, list | tuple):
         shown = [str(entry) for entry in value[:8]]
         return ", ".join(shown) + (f", … ({len(value):,})" if len(value) > len(shown) else "")
