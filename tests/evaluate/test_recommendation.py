@@ -104,6 +104,30 @@ def test_it_is_plain_json_with_its_texts(comparison) -> None:
     assert "\n".join(data[text] for text in ("figures", "simpler", "if_changing")) in str(advice)
 
 
+def test_a_learnt_rule_is_offered_with_its_price_where_it_clearly_pays(comparison) -> None:
+    assert comparison.recommendation.rule is None
+    assert comparison.recommendation.with_rule == ""
+    rng = np.random.default_rng(0)
+    labels = (rng.random(2000) < 0.08).astype(int)
+    risk = 1.5 * labels + rng.normal(size=2000) - 0.75  # log odds of a balanced training set
+    scores = np.column_stack([np.zeros(2000), 1.5 * risk])
+    with pytest.warns(UserWarning, match="trained with class weights"):
+        weighted = cordcal.compare(scores, labels, ["vs", "blend"])
+    advice, lift = weighted.recommendation, weighted["blend"].lift["nll"]
+    assert recommended(weighted) == DEFAULT
+    assert advice.rule.nll + advice.rule.saving.estimate == pytest.approx(lift, abs=1e-9)
+    assert 0.01 * advice.rule.nll < advice.rule.saving.low < advice.rule.saving.high
+    assert abs(advice.rule.nll - weighted["blend"].direct["nll"]) < 0.01
+    model = cordcal.PreservingCalibrator(rule="learnt").fit(scores[:1000], labels[:1000])
+    otherwise = model.predict_proba(scores).argmax(axis=1) != scores.argmax(axis=1)
+    assert advice.rule.share == pytest.approx(otherwise.mean(), abs=0.02)
+    line = next(line for line in str(advice).splitlines() if "rule=" in line)
+    assert f"In {advice.rule.share:.0%} of the rows" in line
+    assert line.endswith("use predict, not argmax.")
+    assert json.loads(json.dumps(advice.to_dict()))["with_rule"] == line
+    assert line.partition(": ")[2] in str(weighted.report_data().advice)
+
+
 def test_an_option_that_clearly_beats_the_default_is_recommended(comparison) -> None:
     found = with_lead(comparison, lead=0.02, noise=0.004)
     assert recommended(found) == ("ts", "direct")

@@ -219,9 +219,7 @@ def label_caveat(
     if _clearly_more(rows.is_majority, right, weight, _DIFFERENCE_ERRORS):
         if accuracy - expected <= _GAIN_ERRORS * error:
             return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
-        cause = (
-            "was it trained with class weights or on resampled rows, or does a threshold decide?"
-        )
+        cause = "was the classifier trained with class weights or on resampled rows?"
         return Caveat("chance", f'{start}: {cause} Then pass rule="learnt"', figures)
     if not by_chance:
         return None

@@ -41,6 +41,7 @@ from cordcal.calibrators import Calibrator, Size, available, calibrator_class
 from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, match_rows
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
+from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
 from cordcal.evaluate.comparison import Comparison, interval_of
 from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
@@ -54,13 +55,14 @@ from cordcal.evaluate.statistics import (
     resampled,
 )
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
-from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures
+from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures, RuleOffer
 
 AnyCalibrator = object
 """A key, or an object of any library that `compare` can fit."""
@@ -474,6 +476,7 @@ class FittedCalibrator:
     price: ConstraintCost | None
     at_bound: float
     shares: dict[str, float]
+    rule: RuleOffer | None
 
     def rows_by_output(self) -> dict[Output, list[LabelledRows]]:
         """Return the rows to resample; a calibrator that keeps predictions has no repaired ones."""
@@ -571,6 +574,7 @@ def fit_and_measure(
         price=cost,
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
         shares=_blend_shares(first_model),
+        rule=_offer_rule(first_model, first_split, first_outputs, lift[0]) if lift else None,
     )
 
 
@@ -650,6 +654,43 @@ def _apply_lift(
     return lift._transform_rows(original.probabilities, direct, original.decision, np.float64)
 
 
+def _offer_rule(
+    model: PreservingCalibrator, split: Split, outputs: Outputs, lifted: MeasuredProbabilities
+) -> RuleOffer | None:
+    """Return what a learnt rule saves a blend over Lift; None for others, or without weights."""
+    if not isinstance(model.calibrator_, Blend):
+        return None
+    fit = split.fit
+    direct = predict_calibrated(model.calibrator_, fit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit with the rule issues them
+        rule, _ = learn_rule(direct, fit.decision)
+    if rule.is_argmax:
+        return None
+    lift = Lift(rule=rule)._fit(
+        fit.probabilities,
+        direct,
+        split.fit_labels,
+        fit.decision,
+        None,
+        held_out=model.calibrator_.held_out_.masses,
+    )
+    repaired = lift._transform_rows(
+        split.original.probabilities, outputs.direct, outputs.decision, np.float64
+    )
+    true_mass = repaired[np.arange(len(repaired)), split.labels]
+    losses, ruled = (
+        -np.log(np.maximum(mass, NLL_FLOOR)) for mass in (lifted.rows.true_mass, true_mass)
+    )
+    mean = float(np.mean(losses - ruled))
+    error = 1.96 * float(np.std(losses - ruled)) / math.sqrt(len(ruled))
+    return RuleOffer(
+        nll=float(ruled.mean()),
+        saving=Interval(mean, mean - error, mean + error),
+        share=float(np.mean(first_argmax(repaired) != outputs.decision)),
+    )
+
+
 def _keeps_decisions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
     """Return whether a calibrator keeps predictions without a repair, by design and on these rows.
 
@@ -722,6 +763,7 @@ def _entry(
         price=fitted.price,
         at_bound=fitted.at_bound,
         shares=fitted.shares,
+        rule=fitted.rule,
         pictures=fitted.pictures,
     )
 

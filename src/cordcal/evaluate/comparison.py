@@ -276,6 +276,7 @@ class Comparison:
             advice.figures,
             advice.simpler,
             advice.if_changing,
+            advice.with_rule,
         )
 
     def _settings(self) -> dict[str, str | int]:

@@ -13,7 +13,7 @@ from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
 from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
 from cordcal.metrics import METRICS
-from cordcal.report.data import Interval, SuggestedCommand
+from cordcal.report.data import Interval, RuleOffer, SuggestedCommand
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison
@@ -24,6 +24,8 @@ LEVEL_AGAINST_DEFAULT = 0.99
 DEFAULT: Output = ("blend", "lift")
 # From this share on, rows at lift's lower bound visibly raise the mean confidence.
 MANY_AT_BOUND = 0.05
+# From this share of the NLL on, a rule is worth the other argmax that it brings.
+MIN_SAVING = 0.01
 # How many simpler alternatives a sentence names.
 _MAX_NAMED = 3
 # Of outputs with equally many parameters, the one without a repair is simpler.
@@ -97,6 +99,8 @@ class Recommendation:
     changing : ChangedPredictions or None
         The most accurate calibrator if predictions may change; None if none of them is clearly
         more accurate than the classifier.
+    rule : RuleOffer or None
+        What a learnt rule saves if the default is recommended; None if that is not clear.
     blocking : tuple of Caveat
         The caveats that rule out a recommendation; empty if there is one.
 
@@ -123,6 +127,7 @@ class Recommendation:
     after: Mapping[str, float]
     alternatives: tuple[Alternative, ...] = ()
     changing: ChangedPredictions | None = None
+    rule: RuleOffer | None = None
     blocking: tuple[Caveat, ...] = ()
 
     @property
@@ -180,13 +185,25 @@ class Recommendation:
             f"{self.changing.n_changed:,} of them and improves accuracy by {gain}."
         )
 
+    @property
+    def with_rule(self) -> str:
+        """What a learnt rule would bring, and its price, in one line; empty if not clearly much."""
+        if self.rule is None:
+            return ""
+        return (
+            f'With rule="learnt": NLL {self.rule.nll:.4f}, lower by '
+            f"{format_interval(self.rule.saving)}. In {self.rule.share:.0%} of the rows the "
+            "likeliest class is then not the predicted one: use predict, not argmax."
+        )
+
     def __str__(self) -> str:
-        lines = (f"{self.headline}. {self.reason}", self.figures, self.simpler, self.if_changing)
+        others = (self.figures, self.simpler, self.with_rule, self.if_changing)
+        lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain Python values, its texts included."""
-        texts = ("name", "headline", "figures", "simpler", "if_changing")
+        texts = ("name", "headline", "figures", "simpler", "with_rule", "if_changing")
         return {**asdict(self), **{text: getattr(self, text) for text in texts}}
 
 
@@ -219,6 +236,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         after=comparison.measures(*chosen),
         alternatives=tuple(_alternatives(comparison, chosen)),
         changing=_changing(comparison),
+        rule=_rule(comparison) if chosen == DEFAULT else None,
     )
 
 
@@ -292,6 +310,13 @@ def simplicity(comparison: Comparison, output: Output) -> tuple[bool, float, int
     key, kind = output
     parameters = 0.0 if output == ORIGINAL else comparison[key].numbers
     return key == "blend", parameters, _SIMPLEST_FIRST.index(kind)
+
+
+def _rule(comparison: Comparison) -> RuleOffer | None:
+    """Return what a learnt rule saves the default, if it is clear and more than one per cent."""
+    offer = comparison[DEFAULT[0]].rule
+    is_clear = offer is not None and offer.saving.low > MIN_SAVING * offer.nll
+    return offer if is_clear else None
 
 
 def _changing(comparison: Comparison) -> ChangedPredictions | None:

@@ -84,6 +84,29 @@ class Best:
 
 
 @dataclass(frozen=True)
+class RuleOffer:
+    """What a learnt prediction rule saves one calibrator on the evaluated rows.
+
+    Attributes
+    ----------
+    nll : float
+        The NLL of Lift under the rule, which keeps every prediction too.
+    saving : Interval
+        The NLL of Lift that keeps the argmax, minus that.
+    share : float
+        The share of rows in which the likeliest class is not the predicted one.
+    """
+
+    nll: float
+    saving: Interval
+    share: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class ConstraintCost:
     """What keeping the predictions costs one calibrator, in NLL on the evaluated rows.
 
@@ -514,6 +537,8 @@ class Entry:
         The share of rows in which Lift is at the lowest confidence that keeps the prediction.
     shares : mapping of str to float
         The weights of a blend's members; empty for other calibrators.
+    rule : RuleOffer or None
+        What a learnt rule saves the blend; None for others, or if its weights are equal.
     """
 
     key: str
@@ -533,6 +558,7 @@ class Entry:
     price: ConstraintCost | None = None
     at_bound: float = 0.0
     shares: Measures = field(default_factory=dict)
+    rule: RuleOffer | None = None
 
     @property
     def preserving(self) -> tuple[str, ...]:
@@ -574,6 +600,7 @@ class Entry:
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
             "notes": list(self.notes),
             "price": None if self.price is None else self.price.to_dict(),
+            "rule": None if self.rule is None else self.rule.to_dict(),
             "at_bound": self.at_bound,
             "shares": dict(self.shares),
             **self.pictures.to_dict(every_class=every_class),
@@ -592,9 +619,9 @@ class Advice:
         The recommendation, and the reason for it.
     figures : str
         What it brings on the evaluation rows, in one line.
-    simpler, if_changing : str
-        The simpler options, and what changing predictions would bring, each as a short text
-        behind its label and a colon; empty if there is nothing to say.
+    simpler, if_changing, with_rule : str
+        The simpler options, and what changing predictions or a learnt rule would bring, each as
+        a short text behind its label and a colon; empty if there is nothing to say.
     """
 
     output: Output | None
@@ -603,6 +630,7 @@ class Advice:
     figures: str = ""
     simpler: str = ""
     if_changing: str = ""
+    with_rule: str = ""
 
 
 @dataclass(frozen=True)

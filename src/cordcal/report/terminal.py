@@ -26,6 +26,7 @@ _ANY_WIDTH = 10_000
 _LONG_HEADING = 14
 # Labels that are short enough to leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
+_WITH_RULE = 'With rule="learnt"'
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
 
@@ -247,6 +248,7 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
         changes = [format_change(metric, before, row.measures) for metric in shown]
         yield ", ".join(METRICS[metric].short for metric in shown), ", ".join(changes)
     yield _SIMPLER, advice.simpler.partition(": ")[2]
+    yield _WITH_RULE, advice.with_rule.partition(": ")[2]
     yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
 
 
