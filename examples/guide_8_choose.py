@@ -2,7 +2,7 @@
 Choose a calibrator
 ===================
 
-:func:`~cordcal.compare` fits every calibrator on one part of the rows, measures the direct and
+:func:`~cordcal.compare` fits calibrators on one part of the rows, measures the direct and
 the repaired probabilities on the other part, and recommends one.
 """
 
