@@ -233,24 +233,30 @@ def speed() -> None:
     )
 
 
-def real_shifts(folder: Path, pairs: list[tuple[str, str]]) -> None:
+def real_shifts(folder: Path) -> None:
     """Print when a model fitted on half of a file's rows is found wrong on shifted rows."""
-    print("\nReal shifts: default model fitted on half of the first file; other half as baseline")
+    print("\nReal shifts: default model fitted on half of the first file; a quarter as baseline")
     print(f"{'from':34} {'to':44} {'calm':>7} {'labels':>8} {'inputs':>8}")
-    for source, target in pairs:
-        scores, labels = load(folder / f"{source}.npz")
-        new, new_labels = load(folder / f"{target}.npz")
+    for source, target, onset in SHIFTS:
+        scores, labels, kind = load(folder / f"{source}.npz")
+        new, new_labels, _ = load(folder / f"{target}.npz")
         order = np.random.default_rng(0).permutation(len(labels))
         fit, rest = np.split(order, 2)
-        model = cordcal.PreservingCalibrator().fit(scores[fit], labels[fit])
+        model = cordcal.PreservingCalibrator(input=kind).fit(scores[fit], labels[fit])
         # A quarter of the rows as baseline, a quarter as the calm before the shift.
         baseline, calm = np.split(rest, [len(rest) // 2])
         monitor = cordcal.Monitor(model.predict_proba(scores[baseline]))
-        status = monitor.add(model.predict_proba(scores[calm]), labels[calm])
-        quiet = status.verdict
-        shuffled = np.random.default_rng(1).permutation(len(new_labels))
-        monitor.add(model.predict_proba(new[shuffled]), new_labels[shuffled])
-        seen = {alarm.test: alarm.rows - len(calm) for alarm in monitor.alarms}
+        monitor.add(model.predict_proba(scores[calm]), labels[calm])
+        if onset is None:
+            before, after = np.split(np.random.default_rng(1).permutation(len(new_labels)), [0])
+        else:
+            before, after = np.split(np.arange(len(new_labels)), [onset])
+        if len(before):
+            monitor.add(model.predict_proba(new[before]), new_labels[before])
+        quiet = monitor.status.verdict
+        monitor.add(model.predict_proba(new[after]), new_labels[after])
+        calm_rows = len(calm) + len(before)
+        seen = {alarm.test: alarm.rows - calm_rows for alarm in monitor.alarms}
         print(
             f"{source:34} {target:44} {quiet:>7} {seen.get('calibration', '-'):>8} "
             f"{seen.get('inputs', '-'):>8}",
@@ -258,18 +264,20 @@ def real_shifts(folder: Path, pairs: list[tuple[str, str]]) -> None:
         )
 
 
-def load(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores and labels of a file."""
+def load(path: Path) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the scores and labels of a file, and whether the scores are logits."""
     scores = cordcal.files.read_scores(path)
     assert scores.labels is not None
-    return scores.values, scores.labels
+    return scores.values, scores.labels, scores.kind
 
 
-SHIFTS = [
-    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s3"),
-    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s5"),
-    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_jpeg_s3"),
-    ("sctl_densenet40_c10_LT_val", "sctl_densenet40_c10_LT_test"),
+# From, to, and the row of the second file at which the shift begins; None: all rows, in any order.
+SHIFTS: list[tuple[str, str, int | None]] = [
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s3", None),
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s5", None),
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_jpeg_s3", None),
+    ("sctl_densenet40_c10_LT_val", "sctl_densenet40_c10_LT_test", None),
+    ("fresh/nannyml_cards3_reference", "fresh/nannyml_cards3_analysis", 30_000),
 ]
 
 
@@ -282,7 +290,7 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
     if options.shifts is not None:
-        real_shifts(options.shifts, SHIFTS)
+        real_shifts(options.shifts)
         return
     false_alarms(options.lives)
     certified_violations(500, rng)

@@ -79,6 +79,29 @@ def test_changed_inputs_without_labels(monitor: cordcal.Monitor) -> None:
     assert status.gap is None
 
 
+def test_batches_of_one_row_and_late_labels_give_the_same_bits() -> None:
+    """However rows are divided, and whenever their labels come, in the same order."""
+    probabilities, labels = night(700, seed=1, off=0.1)
+    probabilities = np.round(probabilities, 1)  # ties in confidence
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    groups = np.array(["a", "b"])[(np.arange(700) > 600).astype(int)]
+    whole, rows, late = (cordcal.Monitor(night(500, seed=9, classes=3)[0]) for _ in range(3))
+    whole.add(probabilities, labels, groups=groups)
+    for row in range(700):
+        at = slice(row, row + 1)
+        rows.add(probabilities[at], labels[at], groups=groups[at])
+    late.add(probabilities, ids=np.arange(700), groups=groups)
+    for part in np.split(np.arange(700), [3, 333]):
+        late.add_labels(part, labels[part])
+    for other in (rows, late):
+        assert other.status.calibration_evidence == whole.status.calibration_evidence
+        assert other.status.input_evidence == whole.status.input_evidence
+        assert other.status.gap_interval == whole.status.gap_interval
+        for (_, capital), (_, expected) in zip(other._capitals(), whole._capitals(), strict=True):
+            assert np.array_equal(capital.log_capital, expected.log_capital)
+            assert np.array_equal(capital.sums, expected.sums)
+
+
 def test_evidence_stays_if_there_is_no_alarm_to_acknowledge(monitor: cordcal.Monitor) -> None:
     status = monitor.add(*night(1000, seed=1))
     monitor.acknowledge()
@@ -294,6 +317,8 @@ def test_bad_ids(monitor: cordcal.Monitor) -> None:
         monitor.add(probabilities, ids=[1, 2])
     with refused("ids", rows=[0]):
         monitor.add_labels([99], [0])
+    with refused("ids", rows=[1, 2]):  # as a text file is read
+        monitor.add(probabilities, ids=[1.0, 1234567890123456780.0, 1234567890123456781.0])
     assert not monitor.periods
 
 

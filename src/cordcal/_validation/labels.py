@@ -229,7 +229,10 @@ def _look_up_text(labels: NumPyArray, names: Names, where: str) -> npt.NDArray[n
     unknown = np.flatnonzero(indices < 0)
     if unknown.size:
         first = ", ".join(map(repr, names[:3]))
-        pattern = common_pattern(names, [str(labels[unknown[0]])])
+        label = str(labels[unknown[0]])
+        if not label.strip():
+            raise InputError(where, "has no label", "leave out rows without a label", rows=unknown)
+        pattern = common_pattern(names, [label])
         hint = f"labels must be class names or 0..{len(names) - 1}"
         if pattern is not None:
             hint = f"the columns are called {pattern!r}, so rename them to the class names"
@@ -238,8 +241,7 @@ def _look_up_text(labels: NumPyArray, names: Names, where: str) -> npt.NDArray[n
             "has a label that is not a class name",
             hint,
             rows=unknown,
-            detail=f"has the label {str(labels[unknown[0]])!r}, which is not a class name (the "
-            f"first are {first})",
+            detail=f"has the label {label!r}, which is not a class name (the first are {first})",
         )
     return indices
 

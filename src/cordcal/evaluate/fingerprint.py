@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._errors import raise_first, row_error
 from cordcal._numeric import arrays
 from cordcal._numeric.types import ArrayLike, NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
@@ -103,6 +104,15 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     >>> bool(first == again), bool(first == second)
     (True, False)
     """
+    if ids.dtype.kind == "f":
+        raise_first(
+            row_error(
+                np.abs(ids) >= 2.0**53,
+                "ids",
+                "has an id that was rounded: numbers of a text file are exact up to 2^53",
+                "store the ids as JSON lines or Parquet, or put a letter before the digits",
+            )
+        )
     texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
