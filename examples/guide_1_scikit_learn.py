@@ -86,6 +86,11 @@ plt.show()
 #    * - ``preserve``
 #      - does not exist
 #      - ``1``: how many of the first ranks are kept
+#    * - ``rule``
+#      - does not exist
+#      - ``"argmax"``: the prediction is the largest probability. ``"learnt"`` is for estimators
+#        with class weights, resampled rows or thresholds
+#        (:doc:`guide </guides/guide_11_class_weights>`)
 #    * - ``predict(X)``
 #      - the argmax of the calibrated probabilities
 #      - the classifier's own prediction; the argmax of its scores if it has no ``predict``

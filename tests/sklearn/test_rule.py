@@ -138,3 +138,22 @@ def test_rules_that_do_not_fit_are_refused() -> None:
             preserve="ranking",
             cv=3,
         ).fit(X, y)
+
+
+def test_the_calibration_alone_asks_for_predictions_that_the_scores_do_not_give() -> None:
+    X, y, X_test, _ = imbalanced()
+    for name in ("class weights", "threshold"):
+        model = PreservingCalibratedClassifierCV(
+            ESTIMATORS[name], method="vs", rule="learnt", cv=3
+        ).fit(X, y)
+        alone = model.to_calibrator()
+        (member,) = model.calibrated_classifiers_
+        scores, prediction = member.scores(X_test), model.predict(X_test)
+        np.testing.assert_array_equal(
+            alone.predict_proba(scores, decision=prediction), model.predict_proba(X_test)
+        )
+        if name == "class weights":
+            np.testing.assert_array_equal(alone.predict(scores), prediction)
+        else:
+            with refused("decision"):
+                alone.predict_proba(scores)

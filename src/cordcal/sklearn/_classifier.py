@@ -73,7 +73,10 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _CalibratedRows:
-    """Calibration rows with direct probabilities, and for a Lift the masses held out."""
+    """Calibration rows with direct probabilities, and for a Lift the masses held out.
+
+    ``is_argmax`` is whether every prediction is the argmax of the scores.
+    """
 
     original: Matrix
     direct: Matrix
@@ -81,6 +84,7 @@ class _CalibratedRows:
     labels: Labels
     weight: Vector | None
     masses: Masses | None
+    is_argmax: bool
 
 
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -183,6 +187,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     repair_: CORD | Lift
     rule_: PredictionRule | None
     learnt_rule_: LearntRule | None
+    _predicts_argmax: bool
 
     def __init__(
         self,
@@ -264,6 +269,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             repair_=repair,
             rule_=repair.rule_,
             learnt_rule_=learnt,
+            _predicts_argmax=all(calibrated.is_argmax for _, calibrated in fits),
             calibrated_classifiers_=members,
             **feature_attributes,
         )
@@ -326,7 +332,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             ``decision_function``, otherwise its probabilities.  A single decision value z for two
             classes becomes the columns −z/2 and z/2.  The estimator is not in it, and it keeps the
             argmax of the scores, which is what most estimators predict; ``SVC`` and threshold
-            wrappers may predict another class.
+            wrappers may predict another class.  With a ``rule`` it then asks for ``decision=``.
 
         Examples
         --------
@@ -348,9 +354,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 option=("ensemble", "False"),
             )
         (member,) = self.calibrated_classifiers_
-        return PreservingCalibrator._from_fitted(
-            member.calibrator, self.repair_, member.kind, to_numpy(self.classes_).tolist()
+        names = to_numpy(self.classes_).tolist()
+        calibrator = PreservingCalibrator._from_fitted(
+            member.calibrator, self.repair_, member.kind, names
         )
+        calibrator._decision_given = self.rule_ is not None and not self._predicts_argmax
+        return calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata requests of this object, the estimator and the splitter."""
@@ -508,7 +517,13 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             masses = masses_held_out(calibrator, new, checked, labels, weight, None)
         direct = member.direct(outputs, checked)
         return member, _CalibratedRows(
-            checked.probabilities, direct, checked.decision, labels, weight, masses
+            checked.probabilities,
+            direct,
+            checked.decision,
+            labels,
+            weight,
+            masses,
+            is_argmax=bool((checked.raw.argmax(axis=1) == checked.decision).all()),
         )
 
     def _fit_repair(
