@@ -69,24 +69,19 @@ FIGURES = {
 }
 
 
-def command(folder: Path, *arguments: object) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "cordcal",
-        "study",
-        str(folder / "study.toml"),
-        *map(str, arguments),
-    ]
+def command(folder: Path, *arguments: object, file: str = "study.toml") -> list[str]:
+    return [sys.executable, "-m", "cordcal", "study", str(folder / file), *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUTF8": "1"}
 
 
-def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: object, file: str = "study.toml"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(folder, *arguments),
+        command(folder, *arguments, file=file),
         env=environment(),
         cwd=folder,
         capture_output=True,
@@ -105,6 +100,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         logits = 3.0 * np.eye(3)[labels] + noise * rng.normal(size=(200, 3))
         np.savez(folder / f"{name}.npz", logits=logits, labels=labels)
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    main = f'experiments = ["main"]\n{STUDY}'
+    (folder / "main.toml").write_text(main, encoding="utf-8")
     return folder
 
 
@@ -208,7 +205,7 @@ def whole_cells(folder: Path) -> list[Path]:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to one process")
 def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path, results: Path) -> None:
     process = subprocess.Popen(
-        command(folder, "--output", "stopped", "--workers", 1, "--no-figures"),
+        command(folder, "--output", "stopped", "--workers", 1, "--no-figures", file="main.toml"),
         env=environment(),
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -228,7 +225,8 @@ def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path, results:
     assert not (folder / "stopped" / "index.html").exists()
     assert finished > 0
     assert not list(cells.rglob(".*"))
-    assert run(folder, "--output", "stopped", "--no-figures").returncode == 0
+    continued = run(folder, "--output", "stopped", "--no-figures", file="main.toml")
+    assert continued.returncode == 0, continued.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing is fitted again
     again = (folder / "stopped" / "main" / "data.csv").read_bytes()
     assert again == (results / "main" / "data.csv").read_bytes()
