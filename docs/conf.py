@@ -180,7 +180,7 @@ def open_study_files(app, doctree):
 
 
 def copy_study(app, exception):
-    """Put the study beside its page: the whole report, and the files it links to."""
+    """Put the study next to its page: the whole report, and the files it links to."""
     if exception is None and app.builder.format == "html":
         shutil.copytree(HERE / "results", Path(app.outdir) / "results", dirs_exist_ok=True)
 

@@ -46,7 +46,7 @@ print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e
 
 # %%
 # Naive Bayes is nearly always certain: the grey line. Both calibrated outputs know
-# better, and only one of them keeps what ``predict`` says.
+# better, and only one of them keeps the predictions of ``predict``.
 import matplotlib.pyplot as plt
 
 from cordcal import plots

@@ -72,7 +72,7 @@ for name, proba in [
 # ---------------
 # Services often store float32 or float16. Say so, and the promise holds in that dtype: the
 # prediction is strictly the largest stored number. Casting afterwards would not keep it
-# (:doc:`/how-it-works/numbers` says why).
+# (:doc:`/how-it-works/numbers` explains why).
 half = model.predict_proba(logits[new], dtype=np.float16)
 print(half.dtype, (half.argmax(axis=1) == logits[new].argmax(axis=1)).all())
 

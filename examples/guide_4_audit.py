@@ -3,7 +3,7 @@ Audit the calibrator you have
 =============================
 
 A calibrator is in production. How many predictions does it change, which ones, and is that good
-or bad? :func:`~cordcal.audit` answers from its outputs alone; with labels it also says what the
+or bad? :func:`~cordcal.audit` answers from its outputs alone; with labels it also shows what the
 changes are worth.
 """
 

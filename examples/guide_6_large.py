@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 # The command does the same; its memory does not grow with the file. ``--resume`` goes on where a
-# run that was killed stopped, and ``--on-error`` says what to do about a bad row.
+# run that was killed stopped, and ``--on-error`` decides what to do with a bad row.
 #
 # .. code-block:: console
 #

@@ -60,7 +60,7 @@ for name, value in cordcal.llm.inspect_answers(folder / "replies.jsonl").items()
 # ``--join custom_id`` finds the right answer of each reply, in whatever order; identifiers that
 # are missing or double are named. Spellings of a token are added up. An option that the list lacks
 # is less likely than every token in it: by default such options share the unlisted probability
-# evenly, ``missing="other"`` makes it a class of its own, and ``missing="refuse"`` stops.
+# evenly, ``missing="other"`` makes it a separate class, and ``missing="refuse"`` stops.
 answers = cordcal.llm.read_answers(
     folder / "replies.jsonl", options="ABCD", labels=folder / "gold.jsonl", join="custom_id"
 )
@@ -234,7 +234,7 @@ print(json.loads(first)["repaired"])
 # cannot express that the kept answer is probably wrong: if that answer has the largest probability,
 # it has more than ``1/K``, whatever the calibrator has learnt. Where many answers are wrong, expect
 # lower NLL and Brier scores, and look at the ECE before you rely on it. Questions of another kind,
-# another prompt or another model need a calibration set of their own.
+# another prompt or another model need their own calibration set.
 
 import shutil
 

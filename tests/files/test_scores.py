@@ -196,7 +196,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
         (lambda path: path.write_bytes(b"PK\x03\x04 cut"), "its archive cannot be read"),
         (lambda path: path.write_bytes(b"PAR1 cut"), "cannot be read as Parquet"),
         (lambda path: path.write_bytes(b"\x93NUMPY"), "cannot be read as a NumPy file"),
-        (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is not a npz, npy, JSONL"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is not an npz, npy, JSONL"),
         (lambda path: path.write_text("a,b\n1,2\n3,x\n"), r"row 1 \(line 3\) has 'x' in the"),
         (lambda path: path.write_text('a,b\n"' + "1,2\n" * 50_000), "field larger than"),
         (lambda path: path.write_text("a,a\n1,2\n"), "has two columns called 'a'"),

@@ -236,7 +236,7 @@ def a_readable_file() -> str:
     """Return the names of the readable formats, for messages."""
     from cordcal.files.formats import readable_formats
 
-    return f"a {readable_formats()} file"
+    return f"an {readable_formats()} file"
 
 
 class _Row(NamedTuple):

@@ -39,7 +39,7 @@ _DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError
 
 
 class DataSets(Mapping[str, NumPyArray]):
-    """The data sets of a HDF5 file by path, each read on access.
+    """The data sets of an HDF5 file by path, each read on access.
 
     Numbers and text only: compounds, references, numbers longer than doubles and data sets
     stored in other files are omitted.
@@ -184,7 +184,7 @@ def import_h5py() -> Any:
 
 
 class Hdf5Source(InMemorySource):
-    """A HDF5 file, read in spans of rows."""
+    """An HDF5 file, read in spans of rows."""
 
     def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
         self.path, self._arrays = file.name, DataSets(file.name, file.open)

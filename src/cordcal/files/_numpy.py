@@ -51,7 +51,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a npy file."""
+    """The header of an npy file."""
 
     shape: tuple[int, ...]
     dtype: NumPyDType
@@ -65,7 +65,7 @@ class Header:
 
 
 def read_header(file: BinaryIO, name: str) -> Header:
-    """Read the header of a npy file; refuse arrays of anything but numbers and text."""
+    """Read the header of an npy file; refuse arrays of anything but numbers and text."""
     form = np.lib.format
     readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     try:
@@ -108,7 +108,7 @@ def read_array(file: BinaryIO, name: str) -> NumPyArray:
 
 
 class Archive(Mapping[str, NumPyArray]):
-    """The arrays of a npz file, each read on first access.
+    """The arrays of an npz file, each read on first access.
 
     Parameters
     ----------
@@ -162,14 +162,14 @@ class Archive(Mapping[str, NumPyArray]):
         except _DAMAGE as error:
             raise InputError(
                 self._name,
-                f"is damaged, encrypted or not a npz file: its {what} cannot be read "
+                f"is damaged, encrypted or not an npz file: its {what} cannot be read "
                 f"({first_line(error)})",
                 "save plain arrays of numbers with numpy.savez, one column per class",
             ) from error
 
 
 class NpySource(Source):
-    """A npy file, read without a memory map, which would count as memory in use."""
+    """An npy file, read without a memory map, which would count as memory in use."""
 
     def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
         self._file, self.path = file, file.name
@@ -258,7 +258,7 @@ def open_npz(file: InputFile, spec: ColumnSpec) -> InMemorySource:
         raise InputError(
             file.name,
             "is a zip archive without arrays",
-            "pass a npz file that numpy.savez wrote, or a file of another format",
+            "pass an npz file that numpy.savez wrote, or a file of another format",
         )
     # Python objects under a name we do not need, such as fold names, do no harm.
     has_matrix = any(len(shape) == 2 for shape in shapes.values())

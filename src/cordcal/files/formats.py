@@ -169,7 +169,7 @@ def open_source(path: str, spec: ColumnSpec) -> Source:
     file = InputFile.from_path(path)
     head = file.head(_HEAD_BYTES)
     if not head:
-        raise NoRows(file.name, "is empty", f"pass a {readable_formats()} file of scores")
+        raise NoRows(file.name, "is empty", f"pass an {readable_formats()} file of scores")
     return next(format for format in FORMATS if format.matches(head, file)).open(file, spec)
 
 
@@ -197,14 +197,14 @@ def write_probabilities(
     spreadsheet: bool = False,
     passthrough: Passthrough | None = None,
 ) -> None:
-    """Write probabilities to a npz, npy, CSV, JSONL, Parquet or Feather file, by its suffix.
+    """Write probabilities to an npz, npy, CSV, JSONL, Parquet or Feather file, by its suffix.
 
     Parameters
     ----------
     path : path or "-"
         ``-`` writes CSV to stdout.
     probabilities : mapping of str to ndarray of shape (n, K)
-        ``repaired`` first, then ``direct`` if needed.  A npy file holds the first only.
+        ``repaired`` first, then ``direct`` if needed.  An npy file holds the first only.
     decision : ndarray of int
         The prediction of each row.
     class_names : sequence of str, optional

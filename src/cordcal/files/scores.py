@@ -105,7 +105,7 @@ def read_scores(
     Parameters
     ----------
     path : path or "-"
-        A npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
+        An npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
         such files; ``-`` reads stdin.
     key : str, optional
         The key or the list column of the scores; found by name by default.

@@ -360,7 +360,7 @@ def apply_model(
     if on_error == "skip" and suffix == ".npy":
         raise InputError(
             str(output),
-            "is a npy file, which cannot say which rows were skipped",
+            "is an npy file, which cannot say which rows were skipped",
             "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
         )
     for source in application.files.values():
