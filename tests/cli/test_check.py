@@ -93,7 +93,7 @@ def test_the_certificate_has_every_fact(folder: Path, call: Call) -> None:
     code, out, _ = call(
         "check", "sub/old.npz", "--original", "old.npz", "--max", "tpcr=0", "--max",
         "ece.class=50%", "--min", "accuracy=1%", "--baseline", "b.baseline", "--report",
-        "page.html", "--json",
+        "page.html", "--json", "--junit", "j.xml", "--target-error", "0.01%",
     )  # fmt: skip
     assert code == 0
     facts = json.loads(out)["facts"]
@@ -101,6 +101,10 @@ def test_the_certificate_has_every_fact(folder: Path, call: Call) -> None:
     assert {"sha256 sub/old.npz", "sha256 old.npz", "sha256 b.baseline"} <= facts.keys()
     page = (folder / "page.html").read_text()
     assert all(fact in page for fact in facts.values())
+    assert facts["rows"] == "400"
+    assert "no threshold" in facts["target error"]
+    properties = ElementTree.parse(folder / "j.xml").getroot().iter("property")
+    assert {entry.get("name"): entry.get("value") for entry in properties} == facts
     for text in ("of 400</b> predictions changed", "≤ 50 %", "≥ 1 %", "expected calibration error"):
         assert text in page
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cordcal.evaluate.gates import Checked, Gate, Verdict
     from cordcal.files import Scores
     from cordcal.report.certificate import GateLine
-    from cordcal.report.data import FileDigest
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
 _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
@@ -167,10 +166,24 @@ def check(
         for path in paths
         if path is not None and Path(path).is_file()
     }
-    settings = _settings()
-    facts = {**settings, **{f"sha256 {path}": file.sha256 for path, file in files.items()}}
+    settings, sentence = _settings(), _target_sentence(result, target)
+    digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
+    facts = {**settings, **_facts(result, scores, sentence), **digests}
     if report is not None:
-        _write_certificate(result, report, scores, settings, list(files.values()), force=force)
+        from cordcal.report.certificate import Certificate, write_certificate
+
+        certificate = Certificate(
+            outcome=result.outcome,
+            rows=result.n,
+            classes=scores.values.shape[1],
+            changed=result.n_changed,
+            gates=[_gate_line(verdict) for verdict in result.verdicts],
+            certified=result.certified,
+            target=sentence,
+            settings=settings,
+            files=list(files.values()),
+        )
+        write_certificate(certificate, report, source=Path(scores.path).name, overwrite=force)
     if junit is not None:
         _write(junit, result.to_junit(facts), force=force)
     if json:
@@ -178,8 +191,8 @@ def check(
     else:
         for verdict in result.verdicts:
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
-        for line in _certified_lines(result, target):
-            echo(line)
+        if sentence:
+            echo(sentence)
         echo_info(f"cordcal check: {result.outcome}")
     raise typer.Exit(_EXIT_CODES[result.outcome])
 
@@ -291,15 +304,25 @@ def _baseline(path: Path, scores: Scores) -> Baseline:
     return baseline
 
 
-def _certified_lines(result: Checked, target: float | None) -> list[str]:
-    """Return what is certain about the error rate, in sentences."""
+def _target_sentence(result: Checked, target: float | None) -> str:
+    """Return what is certain about the target error rate; empty without a target."""
     if target is None:
-        return []
+        return ""
     if result.target is None:
-        return [
-            f"no threshold of confidence certifies an error rate of at most {100.0 * target:.4g}%"
-        ]
-    return [f"with 95% confidence: {result.target}"]
+        return f"no threshold of confidence certifies an error rate of at most {100 * target:.4g}%"
+    return f"with 95% confidence: {result.target}"
+
+
+def _facts(result: Checked, scores: Scores, sentence: str) -> dict[str, str]:
+    """Return what a machine-readable document has in common with the certificate."""
+    facts = {"rows": f"{result.n:,}", "classes": f"{scores.values.shape[1]:,}"}
+    if result.n_changed is not None:
+        facts["predictions changed"] = f"{result.n_changed:,} of {result.n:,}"
+    for rate in result.certified:
+        facts[f"wrong at {rate.threshold_text} or more"] = f"at most {rate.bound_text}"
+    if sentence:
+        facts["target error"] = sentence
+    return facts
 
 
 def _settings() -> dict[str, str]:
@@ -313,32 +336,6 @@ def _settings() -> dict[str, str]:
         "version": f"cordcal {cordcal.__version__}",
         "environment": f"Python {platform.python_version()}, NumPy {np.__version__}",
     }
-
-
-def _write_certificate(
-    result: Checked,
-    path: Path,
-    scores: Scores,
-    settings: dict[str, str],
-    files: list[FileDigest],
-    *,
-    force: bool,
-) -> None:
-    """Write the page for a release's records."""
-    from cordcal.report.certificate import Certificate, write_certificate
-
-    certificate = Certificate(
-        outcome=result.outcome,
-        rows=result.n,
-        classes=scores.values.shape[1],
-        changed=result.n_changed,
-        gates=[_gate_line(verdict) for verdict in result.verdicts],
-        certified=result.certified,
-        target=result.target,
-        settings=settings,
-        files=files,
-    )
-    write_certificate(certificate, path, source=Path(scores.path).name, overwrite=force)
 
 
 def _gate_line(verdict: Verdict) -> GateLine:

@@ -557,7 +557,7 @@ class _Evaluator:
             error = float((values["now"][1] - values["before"][1]).std(ddof=1))
             kind = f"{len(shared[0]):,} rows in pairs"
         margin = _NORMAL * error
-        where = f"at most ({change:+.6g} ± {margin:.2g}, {kind})"
+        where = f"(upper end of {change:+.6g} ± {margin:.2g}, {kind})"
         return _Value(change + margin, change, where)
 
     def _resampled(

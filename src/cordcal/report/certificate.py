@@ -51,8 +51,8 @@ class Certificate:
         The gates in their order.
     certified : sequence of CertifiedErrorRate
         Statements about error rates that hold together.
-    target : CertifiedErrorRate or None
-        The statement about a wanted error rate.
+    target : str
+        The statement about the target error rate; empty without one.
     settings : mapping of str to str
         Date and versions.
     files : sequence of FileDigest
@@ -65,7 +65,7 @@ class Certificate:
     changed: int | None
     gates: Sequence[GateLine]
     certified: Sequence[CertifiedErrorRate]
-    target: CertifiedErrorRate | None
+    target: str
     settings: Mapping[str, str]
     files: Sequence[FileDigest]
 
