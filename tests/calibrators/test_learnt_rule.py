@@ -125,6 +125,15 @@ def test_ratios_stay_within_the_largest_that_a_rule_may_have() -> None:
     assert record.max_shift == pytest.approx(1e-8, rel=0.01)
 
 
+def test_certain_rows_have_no_say() -> None:
+    direct, decision = ruled([1.0, 3.0, 1.0], 500)
+    expected, _ = learn_rule(direct, decision)
+    certain = np.eye(3)[[0, 1, 2, 1]]
+    rule, record = learn_rule(np.concatenate([direct, certain]), np.append(decision, [0, 1, 2, 1]))
+    np.testing.assert_allclose(rule.weights, expected.weights, rtol=1e-6)
+    assert record.n_explained == 504
+
+
 @pytest.mark.filterwarnings("ignore:rule. no weights")
 def test_weight_two_is_the_row_twice_and_weight_zero_is_no_row() -> None:
     direct, decision = ruled([1.0, 3.0, 2.0], 200, noise=0.4)

@@ -170,7 +170,9 @@ def _masses(direct: Floats, decision: Decisions, weights: Vector) -> tuple[Vecto
     mass = q[at]
     q[at] = 0.0
     rest, rival = q.sum(axis=1), (weights * q).max(axis=1)
-    return mass / (mass + rest), rival / (rival + weights[decision] * rest)
+    least = np.zeros(len(q))  # if the other classes have no mass, any mass gives the prediction
+    np.divide(rival, rival + weights[decision] * rest, out=least, where=rest > 0.0)
+    return mass / (mass + rest), least
 
 
 def _is_worthwhile(
