@@ -17,8 +17,10 @@ import json
 import math
 import os
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -205,15 +207,14 @@ def times(shapes: Sequence[tuple[int, int]]) -> None:
         repeats = 3 if rows * classes <= 500_000 else 1
         logits, labels = drawn(rows, classes)
         print(f"\n{rows:,} × {classes}")
-        cores = range(1, 1 + len(os.sched_getaffinity(0)))
-        for count in {1, max(cores)}:
-            members, whole = fit_seconds(logits, labels, count, repeats)
+        for count in sorted({1, min(2, len(os.sched_getaffinity(0)))}):
+            members, blend, whole = fit_seconds(logits, labels, count, repeats)
             print(
-                f"  fit on {count} core(s): {whole:.2f} s, {whole / members:.2f} × one fit of each "
-                f"member ({members:.2f} s)",
+                f"  fit on {count} core(s): blend {blend:.2f} s, {blend / members:.2f} ×, with its "
+                f"lift {whole / members:.2f} × one fit of each member ({members:.2f} s)",
                 flush=True,
             )
-        model = cordcal.PreservingCalibrator().fit(logits, labels)
+        model = print_memory(logits, labels)
         print_predictions(model, logits, repeats)
         print_peers(model, logits, labels, repeats)
     logits, labels = drawn(5000, 10)
@@ -225,22 +226,41 @@ def times(shapes: Sequence[tuple[int, int]]) -> None:
 
 def fit_seconds(
     logits: np.ndarray, labels: np.ndarray, cores: int, repeats: int
-) -> tuple[float, float]:
-    """Return the seconds of one fit of each member, and of the blend, on some cores.
+) -> tuple[float, ...]:
+    """Return the seconds of one fit of each member, of the blend, and of blend and lift.
 
     On one core CPU time is measured, which other work on the machine does not change.
     """
     clock = time.process_time if cores == 1 else time.perf_counter
-    every = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(every)[:cores])
-    try:
-        keys = Blend()._keys(logits.shape[1], len(labels))
+    keys = Blend()._keys(logits.shape[1], len(labels))
+    with on_cores(cores):
         return least_seconds(
             clock,
             repeats,
             lambda: [make(key).fit(logits, labels) for key in keys],
             lambda: Blend().fit(logits, labels),
+            lambda: cordcal.PreservingCalibrator().fit(logits, labels),
         )
+
+
+def print_memory(logits: np.ndarray, labels: np.ndarray) -> cordcal.PreservingCalibrator:
+    """Fit the default on one core; print the peak of allocated memory beyond the scores."""
+    with on_cores(1):
+        tracemalloc.start()
+        model = cordcal.PreservingCalibrator().fit(logits, labels)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    print(f"  memory: {peak / (8 * logits.size):.2f} × the scores as float64", flush=True)
+    return model
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Run a block on the first cores."""
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(every)[:count])
+    try:
+        yield
     finally:
         os.sched_setaffinity(0, every)
 

@@ -506,16 +506,16 @@ class CheckedScores:
         The scores in their original dtype.
     kind : {"logits", "probabilities"}
         What the scores are.
-    probabilities : ndarray of shape (n, K)
-        p⁰ in float64.
     decision : ndarray of int of shape (n,)
         The argmax of ``raw``, the smallest index on ties.
+    given : ndarray of shape (n, K), optional
+        p⁰ in float64, if it is not what the scores are converted to.
     """
 
     raw: Floats
     kind: Kind
-    probabilities: Matrix
     decision: Decisions
+    given: Matrix | None = None
 
     @classmethod
     def from_scores(
@@ -531,7 +531,9 @@ class CheckedScores:
         probabilities = read_scores(
             raw, kind, "probabilities", masked=True, owner="PreservingCalibrator", fitting=fitting
         )
-        return cls(raw, kind, probabilities, raw.argmax(axis=1))
+        checked = cls(raw, kind, raw.argmax(axis=1))
+        checked.__dict__["probabilities"] = probabilities
+        return checked
 
     @property
     def rows(self) -> int:
@@ -544,15 +546,26 @@ class CheckedScores:
         return int(self.raw.shape[1])
 
     @functools.cached_property
+    def probabilities(self) -> Matrix:
+        """p⁰ in float64."""
+        return self.in_domain("probabilities", LOG_FLOOR) if self.given is None else self.given
+
+    @functools.cached_property
     def masked(self) -> npt.NDArray[np.bool_]:
         """Which rows have a logit of −inf."""
         return np.asarray(np.isneginf(self.raw.min(axis=1)))
 
+    def release(self) -> None:
+        """Free p⁰, which is computed again when it is needed."""
+        self.__dict__.pop("probabilities", None)
+
     def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
-        return CheckedScores(
-            self.raw[rows], self.kind, self.probabilities[rows], self.decision[rows]
-        )
+        given = None if self.given is None else self.given[rows]
+        part = CheckedScores(self.raw[rows], self.kind, self.decision[rows], given)
+        if "probabilities" in self.__dict__:
+            part.__dict__["probabilities"] = self.probabilities[rows]
+        return part
 
     def in_domain(
         self,
@@ -575,12 +588,16 @@ class CheckedScores:
         memory : ndarray, optional
             At least as many rows of float64.
         """
-        converted = domain == "probabilities"
-        source = self.probabilities if converted or self.kind == "probabilities" else self.raw
+        probabilities: Matrix | None = self.__dict__.get("probabilities", self.given)
+        known = probabilities is not None and "probabilities" in (domain, self.kind)
+        source: Floats = self.raw if probabilities is None or not known else probabilities
         shape = self.rows if rows is None else len(rows), self.classes
         out = np.empty(shape) if memory is None else memory[: shape[0]]
         for at in row_blocks(*shape):
-            out[at] = source[at if rows is None else rows[at]]
-            if not converted:
-                in_domain(out[at], self.kind, domain, log_floor, np)  # in place
+            block = out[at]
+            block[:] = source[at if rows is None else rows[at]]
+            if self.kind == "probabilities" and not known:
+                block /= _row_sums(block)
+            if not (known and domain == "probabilities"):
+                in_domain(block, self.kind, domain, log_floor, np)  # in place
         return out

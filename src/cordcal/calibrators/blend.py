@@ -54,6 +54,8 @@ _MEMBERS = ("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms",
 # With fewer rows than classes: the others take most of the time there, for a tenth of the loss at
 # 1,000 classes and 2 % of it at 26.
 _MEMBERS_OF_FEW_ROWS = ("ts", "ets", "mono", "irova", "irm")
+# With this many scores, 32 MB, their probabilities take memory that the members' fits need.
+_MIN_ENTRIES_TO_RELEASE = 2**22
 # The largest K of the maps with K² parameters.  Six fits take seconds for sms; for Dirichlet
 # calibration, whose loss is stiffer, they take a minute at 5,000 × 100.
 _MAX_CLASSES = {"sms": 200, "dir-odir": 100}
@@ -184,6 +186,8 @@ class Blend(Calibrator):
         """Mix the calibrators of a cache, which fits those that it lacks."""
         self.n_classes_, self.log_floor_ = fit_cache.original.classes, LOG_FLOOR
         watch = Stopwatch()
+        if fit_cache.original.raw.size >= _MIN_ENTRIES_TO_RELEASE:
+            fit_cache.original.release()
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
         self.notes_ = {} if fit_cache.folds.note is None else {"folds": fit_cache.folds.note}

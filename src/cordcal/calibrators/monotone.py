@@ -41,7 +41,7 @@ _SEGMENTS = 12
 
 Positions = npt.NDArray[np.intp]
 
-Listed = tuple[slice, Positions, Vector]
+Listed = tuple[slice, npt.NDArray[np.int32], Vector]
 """A block of rows, and the rows and values of entries taken out of it."""
 
 
@@ -315,6 +315,7 @@ class MonotoneProblem:
             some = [part for part in lists if not fold.start <= part[0].start < fold.stop]
             problem._set_rows(levels, relevant, weight, some)
             yield problem
+            problem.blocks = []  # frees memory
 
     def _set_knots(self, knots: Vector, smoothness: float, min_slope: float) -> None:
         self.min_slope, self.knots = min_slope, knots
@@ -329,13 +330,18 @@ class MonotoneProblem:
         self.label, self.top = self._locate(relevant[0]), self._locate(relevant[2])
         one_hot = np.eye(self.knots.size)[self.label[0]]
         self.observed: Vector = weight @ self._derivative(one_hot, one_hot * self.label[1][:, None])
-        self.blocks = [(at, row, *self._locate(levels)) for at, row, levels in lists]
+        self.blocks = [
+            (at, row, self._segment(level).astype(np.int8), level) for at, row, level in lists
+        ]
         self.hessian: Matrix
 
     def _locate(self, levels: Vector) -> tuple[Positions, Vector]:
         """Return the segment of each log-probability L, and L − k_s."""
-        segment = np.searchsorted(self.knots[:-1], levels)
+        segment = self._segment(levels)
         return segment, levels - self.knots[segment]
+
+    def _segment(self, levels: Vector) -> Positions:
+        return np.searchsorted(self.knots[:-1], levels)
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
         """Return the objective and its gradient, and store the Hessian."""
@@ -348,8 +354,10 @@ class MonotoneProblem:
         gradient: Vector = -self.observed
         sums, squares = np.zeros((3, count)), np.zeros((count, count))
         buffer = block_buffer(*self.low.shape)
-        for at, row, segment, below in self.blocks:
+        for at, rows, segments, levels in self.blocks:
             w, low = self.weight[at], self.low[at]
+            row, segment = rows.astype(np.intp), segments.astype(np.intp)
+            below = levels - self.knots[segment]
             q = np.multiply(low, theta[0], out=buffer[: w.size])
             q += (offset[0] - theta[0] * self.knots[0] - highest[at])[:, None]
             np.exp(q, out=q)
@@ -409,7 +417,7 @@ def _take_out(levels: Matrix, knots: Vector, blocks: Sequence[slice]) -> list[Li
     for at in blocks:
         block = levels[at]
         row, column = np.nonzero(block > knots[0])
-        lists.append((at, row, block[row, column]))
+        lists.append((at, row.astype(np.int32), block[row, column]))
         if knots.size > 1:
             block[row, column] = LOWEST_SHIFTED
     return lists

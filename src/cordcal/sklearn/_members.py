@@ -106,7 +106,7 @@ class Outputs:
         raw = cast("Floats", to_numpy(self.scores))
         raise_first(*score_errors(raw, "logits"))  # sums of probabilities are checked later
         original = softmax(raw) if self.kind == "logits" else normalised(raw)
-        return CheckedScores(raw, self.kind, original, self.decision)
+        return CheckedScores(raw, self.kind, self.decision, original)
 
     @classmethod
     def concatenated(cls, parts: Sequence[Outputs], order: Labels) -> Outputs:
