@@ -107,7 +107,7 @@ def test_a_loss_at_any_stage_is_one_sentence_and_resumed(
     errors = capsys.readouterr().err
     assert code == 2, errors
     assert len(errors.splitlines()) == 1
-    assert f"{PARTS - 1 if stage == 'last' else 0} of {PARTS} parts are whole" in errors
+    assert f"{PARTS - 1 if stage == 'last' else 0} of {PARTS} parts are complete" in errors
     assert "--resume" in errors
     assert _app.run([*run, "--resume"]) == 0
     assert outputs("there") == outputs("here")
