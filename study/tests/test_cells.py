@@ -39,10 +39,10 @@ def spec(tmp_path: Path) -> SetSpec:
     return SetSpec("net", "g", tmp_path / "clean.npz", shifted=shifted)
 
 
-def task(spec: SetSpec, key: str, wanted: dict[str, tuple[str, ...]], **fit: float) -> Task:
+def task(spec: SetSpec, key: str, requested: dict[str, tuple[str, ...]], **fit: float) -> Task:
     folder = spec.file.parent / "cells"
     made = Fit("g", "net", key, int(fit.get("seed", 0)), fit.get("fraction", 1.0))
-    return Task(made, spec, load_set(spec).facts(), wanted, folder)
+    return Task(made, spec, load_set(spec).facts(), requested, folder)
 
 
 def test_halves_are_disjoint_equal_and_nested(spec: SetSpec) -> None:
@@ -116,7 +116,7 @@ def test_nothing_is_computed_twice(spec: SetSpec, monkeypatch: pytest.MonkeyPatc
         raise AssertionError("fitted again")
 
     monkeypatch.setattr(calibrator_class("vs"), "fit", refuse)
-    more = replace(first, wanted={CLEAN: ("direct", "cord")})
+    more = replace(first, requested={CLEAN: ("direct", "cord")})
     assert stored(more) is None
     measured: list[str] = []
     original = cells.measure
