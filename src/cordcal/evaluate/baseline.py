@@ -88,17 +88,17 @@ class Baseline:
             ) from error
 
     def shared_rows(self, other: Baseline) -> tuple[Classes, Classes] | None:
-        """Return the rows that both have, as numbers here and there; None if too few.
+        """Return the numbers of the shared rows in both baselines; None if too few.
 
         Rows with the same key are paired in the order of their labels.
         """
         if self.keyed_by != other.keyed_by:
             return None
         first, second = _numbered_keys(self), _numbered_keys(other)
-        _, here, there = np.intersect1d(first, second, assume_unique=True, return_indices=True)
-        if len(here) < _MIN_SHARED * max(len(first), len(second)):
+        _, own, others = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+        if len(own) < _MIN_SHARED * max(len(first), len(second)):
             return None
-        return here, there
+        return own, others
 
 
 def keys_of_scores(scores: Any) -> Keys:

@@ -74,7 +74,7 @@ def lowest_certified_threshold(
     rows : LabelledRows
         Held-out rows without weights.
     target : float
-        The wanted error rate.
+        The target error rate.
     alpha : float
         The probability that the error rate above the threshold exceeds the target.
 
