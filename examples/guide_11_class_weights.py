@@ -129,3 +129,4 @@ print(f"log loss {log_loss(y_new, proba):.3f}")
 # :func:`cordcal.compare` says so in one line. Without class weights or thresholds the default,
 # ``rule="argmax"``, is the better choice: its probabilities need no rule to predict. Where the
 # argmax costs next to nothing, the learnt weights are all equal, which is the same.
+# :doc:`/how-it-works/learnt-weights` derives how they are learnt.
