@@ -30,13 +30,13 @@ class FreshProcess:
         self.engines: list[str] = []
         self._engine = kernels.engine
 
-    def engine(self, job: Any, dtypes: Any, *, prepare: bool) -> Any:
+    def engine(self, job: Any, *arguments: Any, prepare: bool) -> Any:
         if prepare:
             self.prepared.add(job)
-        return self._engine(job, dtypes, prepare=True) if job in self.prepared else None
+        return self._engine(job, *arguments, prepare=True) if job in self.prepared else None
 
-    def engine_for(self, *arguments: Any) -> Any:
-        engine = engine_for(*arguments)
+    def engine_for(self, *arguments: Any, **options: Any) -> Any:
+        engine = engine_for(*arguments, **options)
         self.engines.append(engine.__name__.rsplit(".", 1)[-1])
         return engine
 
