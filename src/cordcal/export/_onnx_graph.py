@@ -117,6 +117,8 @@ class Value:
         if self.data is not None:
             return graph.constant(self.data[key])
         match key:
+            case (None, slice()):
+                return graph.node("Unsqueeze", [self, graph.axis(0)], self.dtype, (1, *shape))
             case (slice(), None):
                 return graph.node("Unsqueeze", [self, graph.axis(1)], self.dtype, (*shape, 1))
             case (slice(), int() as column):

@@ -12,7 +12,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.expressions import in_domain, shares, softmax
 from cordcal._numeric.types import Array, Kind, Parameters
 from cordcal.calibrators import Calibrator, available, calibrator_class
-from cordcal.export._repair import Namespace, lift, repair
+from cordcal.export._repair import Namespace, RuleWeights, lift, repair
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.lift_rule import Curve
@@ -36,7 +36,8 @@ class Recipe:
 
     ``kind`` is what the model was fitted on and ``input`` what the module or graph receives:
     logits are allowed for a model fitted on probabilities.  ``scalars`` are CORD's shared
-    scalars, one per preserved rank, or the three of a Lift.
+    scalars, one per preserved rank, or the three of a Lift.  ``heaviest`` is the largest weight
+    of a prediction rule, whose weights are the parameter ``rule_weights``.
     """
 
     calibrator: type[Calibrator]
@@ -45,16 +46,20 @@ class Recipe:
     classes: int
     rule: Rule
     scalars: tuple[float, ...]
+    heaviest: float | None = None
 
     def both(
         self, scores: Array, decision: Array, parameters: Parameters, dtype: str, *, xp: Namespace
     ) -> tuple[Array, Array]:
         """Return direct and repaired probabilities; the latter do not tie in ``dtype``."""
         original, direct = self.before_repair(scores, parameters, xp=xp)
+        weights = None
+        if self.heaviest is not None:
+            weights = RuleWeights(parameters["rule_weights"], self.heaviest)
         if self.rule == "cord":
-            return direct, repair(original, direct, decision, self.scalars, dtype, xp=xp)
+            return direct, repair(original, direct, decision, self.scalars, dtype, weights, xp=xp)
         curve = Curve(*self.scalars)
-        return direct, lift(direct, decision, curve, self.rule, dtype, xp=xp)
+        return direct, lift(direct, decision, curve, self.rule, dtype, weights, xp=xp)
 
     def before_repair(
         self, scores: Array, parameters: Parameters, *, xp: Namespace
@@ -95,9 +100,23 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
             "fit the model with {option}, or pass logits",
             option=("input", "probabilities"),
         )
+    if model._decision_given:
+        raise InputError(
+            "model",
+            "was fitted with decision=, and the scores alone do not determine such predictions",
+            "export a model whose predictions are the argmax of the scores",
+        )
     rule, scalars = _rule_of(model.repair_)
-    recipe = Recipe(type(calibrator), kind, input or kind, model.n_classes_, rule, scalars)
-    return recipe, {"log_floor_": np.asarray(calibrator.log_floor_), **calibrator._parameters()}
+    weights = model.repair_._fitted_weights()
+    parameters: Arrays = {
+        "log_floor_": np.asarray(calibrator.log_floor_),
+        **calibrator._parameters(),
+    }
+    heaviest = None
+    if weights is not None:
+        parameters["rule_weights"], heaviest = weights, float(weights.max())
+    shape = (type(calibrator), kind, input or kind, model.n_classes_)
+    return Recipe(*shape, rule, scalars, heaviest), parameters
 
 
 def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:

@@ -7,7 +7,7 @@ inspect rounded values, so here the decision is raised by a sufficient margin be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.expressions import maximum
@@ -30,18 +30,31 @@ _SMALLEST_NORMAL = {
 }
 
 
+class RuleWeights(NamedTuple):
+    """The class weights of a prediction rule as an array, and the largest as a number."""
+
+    values: Array
+    heaviest: float
+
+    def margin(self, dtype: str) -> tuple[float, float]:
+        """Return `rule.rounding_margin`."""
+        return rule.rounding_margin(self.heaviest, dtype)
+
+
 def repair(
     original: Array,
     direct: Array,
     decision: Array,
     etas: Sequence[float],
     dtype: str,
+    rule_weights: RuleWeights | None = None,
     *,
     xp: Namespace,
 ) -> Array:
     """Return repaired probabilities in float64; once rounded, the decision is strictly largest.
 
-    With several scalars, the order of the first ranks is preserved as well.
+    With several scalars, the order of the first ranks is preserved as well.  Under a rule the
+    decision's weight times probability is strictly the largest.
     """
 
     def row_sum(rows: Array) -> Array:
@@ -55,36 +68,62 @@ def repair(
         repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
-    moved = xp.argmax(direct, axis=1) != decision
-    state, part = rule.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
+    weights = None if rule_weights is None else rule_weights.values
+    products = direct if weights is None else direct * weights[None, :]
+    moved = xp.argmax(products, axis=1) != decision
+    state, part = rule.row_state(original, direct, decision, moved, weights, xp=xp, row_sum=row_sum)
     repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
-    return strictly_top(repaired, decision, dtype, xp=xp)
+    return strictly_first(repaired, decision, dtype, rule_weights, xp=xp)
 
 
 def lift(
-    direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *, xp: Namespace
+    direct: Array,
+    decision: Array,
+    curve: Curve,
+    mode: Mode,
+    dtype: str,
+    rule_weights: RuleWeights | None = None,
+    *,
+    xp: Namespace,
 ) -> Array:
     """Return a Lift's probabilities in float64; once rounded, the decision is strictly largest."""
 
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
-    part = rule.split(direct, decision, xp=xp, row_sum=row_sum)
+    weights = None if rule_weights is None else rule_weights.values
+    part = rule.split(direct, decision, weights, xp=xp, row_sum=row_sum)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
     inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
-    raised = strictly_top(
-        rule.rebuild(direct, decision, part, inside, inside_rest, xp=xp), decision, dtype, xp=xp
-    )
+    raised = rule.rebuild(direct, decision, part, inside, inside_rest, xp=xp)
+    raised = strictly_first(raised, decision, dtype, rule_weights, xp=xp)
     if mode == "raise":
         return raised
-    capped = capped_rows(direct, decision, part, mass, dtype, xp=xp)
+    capped = capped_rows(direct, decision, part, mass, dtype, rule_weights, xp=xp)
     return xp.where(is_low[:, None], capped, raised)
 
 
 def capped_rows(
-    direct: Array, decision: Array, part: Split, mass: Array, dtype: str, *, xp: Namespace
+    direct: Array,
+    decision: Array,
+    part: Split,
+    mass: Array,
+    dtype: str,
+    rule_weights: RuleWeights | None,
+    *,
+    xp: Namespace,
 ) -> Array:
     """Return rows whose other classes are safely below the mass; see `lift_rule.cap_row`."""
+    if rule_weights is not None:
+        margin, weights = rule_weights.margin(dtype), rule_weights.values
+        least = lift_rule.min_masses(weights, margin, xp=xp)
+        least = rule.at_decision(least, direct, decision, xp=xp)
+        mass = maximum(mass * 1.0, least, xp)
+        own = rule.at_decision(weights, direct, decision, xp=xp)
+        cap = lift_rule.class_caps(mass, own, weights, margin)
+        others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+        filled = lift_rule.water_fill(others, cap, 1.0 - mass, xp=xp)
+        return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], filled)
     # Twice the minimum, because the margin below exceeds the next representable number by one gap.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
     min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
@@ -94,6 +133,36 @@ def capped_rows(
     others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
     water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
     return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], water_filled)
+
+
+def strictly_first(
+    repaired: Array,
+    decision: Array,
+    dtype: str,
+    rule_weights: RuleWeights | None,
+    *,
+    xp: Namespace,
+) -> Array:
+    """Separate the decision from its rivals by more than rounding to ``dtype`` can close.
+
+    Under a rule that is `rule.enforce_rule` with a margin: the decision rises, or its rivals
+    fall if it has more than half of the mass.
+    """
+    if rule_weights is None:
+        return strictly_top(repaired, decision, dtype, xp=xp)
+    weights, margin = rule_weights.values, rule_weights.margin(dtype)
+    own = rule.at_decision(weights, repaired, decision, xp=xp)
+    mass, others = rule.take_out(repaired, decision, xp=xp)
+    rival = xp.max(others * weights[None, :], axis=1)
+    factor, slack = margin
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
+    separated = (rival + rival * (factor - 1.0) + slack) / own
+    half = mass <= 0.5
+    raised = xp.where(half & (mass < separated), separated, mass)
+    caps = lift_rule.class_caps(mass, own, weights, margin)
+    lowered = xp.where(~half[:, None] & (others > caps), caps, others)
+    chosen = rule.chosen_entries(repaired, decision, xp=xp)
+    return xp.where(chosen, raised[:, None], lowered)
 
 
 def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Namespace) -> Array:

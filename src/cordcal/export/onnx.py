@@ -19,6 +19,8 @@ from cordcal.export._recipe import Arrays, HasCalibrator, Recipe, calibration_of
 from cordcal.files import replacing
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
+from cordcal.repair.fitted import check_rule_dtype
+from cordcal.repair.prediction_rule import strictly_first
 
 try:
     import onnx
@@ -91,7 +93,8 @@ def export(
     """Write a fitted model as an ONNX file with outputs ``direct``, ``repaired`` and ``label``.
 
     ``label`` is the argmax of the input (the smallest index on ties), and strictly the largest
-    entry of ``repaired`` in the output dtype.  The graph computes in float64.  First,
+    entry of ``repaired`` in the output dtype.  Under a rule it is the largest of weight times
+    ``repaired``; the weights are in the metadata ``rule``.  The graph computes in float64.  First,
     onnxruntime runs it on ordinary and adversarial rows (ties, one-hot, uniform and saturated
     ones); if a label or an argmax differs from the library's, nothing is written and an error
     is raised.
@@ -193,6 +196,7 @@ def calibration_graph(
             f"preserves {len(recipe.scalars)} ranks, but a graph can preserve at most {_MAX_RANKS}",
             f"fit it with preserve={_MAX_RANKS} or less",
         )
+    check_rule_dtype(model.repair_._fitted_weights(), dtype)
     graph = _graph(recipe, parameters, dtype)
     name = f"cordcal-{recipe.calibrator.key}"
     proto = graph.model(name, "cordcal", __version__, _metadata(model), opset)
@@ -218,6 +222,8 @@ def _metadata(model: PreservingCalibrator) -> dict[str, str]:
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
         facts["repair"] = f"lift ({model.repair_.mode})"
+    if model.rule_ is not None:
+        facts["rule"] = json.dumps(model.rule_.weights.tolist())
     if names is not None:
         facts["class_names"] = json.dumps(np.asarray(names).tolist(), ensure_ascii=False)
     return facts
@@ -273,7 +279,7 @@ def _check_calibration(
     rows = probe_rows(model, dtype, input)
     direct, repaired, label = _run(proto, ["direct", "repaired", "label"], {input: rows})
     outputs = Outputs(direct, repaired, label.astype(np.intp))
-    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
+    _check_outputs(outputs, model, rows, dtype, input)
     return len(rows)
 
 
@@ -288,7 +294,7 @@ def _check_joined(
     """Run the joined graph and compare it with the library on the network's own scores."""
     rows, direct, repaired, label = _run(proto, [scores, *output_names(proto)], inputs)
     outputs = Outputs(direct, repaired, label.astype(np.intp))
-    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
+    _check_outputs(outputs, model, rows, dtype, input)
     return len(rows)
 
 
@@ -301,10 +307,12 @@ def _run(proto: onnx.ModelProto, outputs: list[str], inputs: Inputs) -> list[Flo
     return list(session.run(outputs, dict(inputs)))
 
 
-def _check_outputs(outputs: Outputs, expected: Outputs, dtype: str) -> None:
-    """Raise a ValueError if a graph's outputs are not the expected ones."""
-    mass = np.take_along_axis(outputs.repaired, expected.decision[:, None], axis=1)
-    is_strict = (outputs.repaired >= mass).sum(axis=1) == 1
+def _check_outputs(
+    outputs: Outputs, model: PreservingCalibrator, rows: Floats, dtype: str, input: Kind
+) -> None:
+    """Raise a ValueError if a graph's outputs are not those of the library."""
+    expected = _expected_outputs(model, rows, dtype, input)
+    is_strict = strictly_first(outputs.repaired, expected.decision, model.rule_)
     wrong = (outputs.decision != expected.decision) | ~is_strict
     if wrong.any():
         raise ValueError(

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Self
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.types import Kind
+from cordcal._numeric.arrays import UNIT_ROUNDOFF, to_numpy
+from cordcal._numeric.types import Kind, Vector
 from cordcal._validation.scores import check_kind
 from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
 from cordcal.preserving import PreservingCalibrator
+from cordcal.repair.fitted import check_rule_dtype
 
 try:
     import array_api_compat.torch as xp
@@ -32,7 +33,8 @@ class PreservingModule(nn.Module):
     ``module(logits)`` returns the repaired probabilities and ``module.direct(logits)`` the direct
     ones, in the dtype and on the device of the logits.  The prediction is the argmax of the
     input logits (the smallest index on ties), and it is strictly the largest of the repaired
-    probabilities in their own dtype.  All arithmetic is float64 (float32 if the device has
+    probabilities in their own dtype; under a rule, strictly that of the largest weight times
+    probability (`predict`).  All arithmetic is float64 (float32 if the device has
     nothing wider), also under autocast.  The fitted values are buffers, which keep that
     precision when a model is cast to half.
 
@@ -63,6 +65,8 @@ class PreservingModule(nn.Module):
     """
 
     scalars: Tensor
+    rule_weights: Tensor
+    _host_weights: Vector
 
     def __init__(
         self,
@@ -95,8 +99,11 @@ class PreservingModule(nn.Module):
         -------
         repaired : Tensor
             Probabilities whose argmax is that of the logits, same shape, dtype and device.
+            Under a rule, multiply them by ``rule_weights`` first.
         """
         rows = self._rows(logits)
+        if self._recipe.heaviest is not None and logits.dtype == torch.float16:
+            check_rule_dtype(self._host_weights, "float16")
         decision = torch.argmax(rows, dim=1)
         # Autocast would reduce the precision of matrix products.
         with torch.autocast(rows.device.type, enabled=False):
@@ -113,6 +120,15 @@ class PreservingModule(nn.Module):
             scores, parameters = self._widen(rows)
             _, direct = self._recipe.before_repair(scores, parameters, xp=xp)
         return self._restore_shape(direct, logits)
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """Return the predictions, indices along the axis of the classes.
+
+        They are what the repaired probabilities predict, by their argmax or the rule, and
+        depend on the logits alone.
+        """
+        self._rows(logits)
+        return torch.argmax(logits, dim=self.axis)
 
     def extra_repr(self) -> str:
         """Return the calibrator, input and repair for the module's repr."""
@@ -174,11 +190,15 @@ def _widest(device: torch.device) -> torch.dtype:
 
 
 def _describe_repair(recipe: Recipe) -> str:
+    rule = "" if recipe.heaviest is None else ", with a prediction rule"
     if recipe.rule == "cord":
-        return f"preserve={len(recipe.scalars)}"
-    return f"repair=lift, mode={recipe.rule}"
+        return f"preserve={len(recipe.scalars)}{rule}"
+    return f"repair=lift, mode={recipe.rule}{rule}"
 
 
 def _read_scalars(module: PreservingModule, incompatible: object = None) -> None:
     """Copy the repair's scalars to Python floats, because their values select the formula."""
     module._recipe = replace(module._recipe, scalars=tuple(module.scalars.tolist()))
+    if module._recipe.heaviest is not None:
+        module._host_weights = to_numpy(module.rule_weights)
+        module._recipe = replace(module._recipe, heaviest=float(module._host_weights.max()))

@@ -129,7 +129,7 @@ def check_rule_dtype(class_weights: Vector | None, dtype: DType) -> None:
     """
     if class_weights is None or arrays.dtype_name(dtype) != "float16":
         return
-    _, slack = rounding_margin(class_weights, dtype)
+    _, slack = rounding_margin(float(class_weights.max()), dtype)
     smallest_product = 1.0 / (1.0 / class_weights).sum()
     if slack > 2.0**-9 * class_weights.min() or smallest_product < 2.0**-14 * (1.0 + 2.0**-7):
         raise InputError(

@@ -430,7 +430,9 @@ def _lower(
         return lower
     if class_weights is None:
         return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
-    return np.minimum(lower, lift_rule.min_masses(class_weights, np.float64)[decision])
+    margin = rule.rounding_margin(float(class_weights.max()), np.float64)
+    least = lift_rule.min_masses(class_weights, margin, xp=np)[decision]
+    return np.asarray(np.minimum(lower, least))
 
 
 def _effective(weight: Vector) -> float:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from cordcal._numeric.arrays import UNIT_ROUNDOFF, array_like, dtype_name, namespace, to_numpy
-from cordcal._numeric.types import Array, DType, Namespace, Vector
+from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
+from cordcal._numeric.types import Array, DType, Namespace
 from cordcal.repair.rule import (
     SMALLEST,
     RowState,
     Split,
+    at_decision,
     chosen_entries,
     clip_to_interval,
     make_first,
     next_below,
     rebuild,
     rounding_margin,
-    take_out,
     tiny_tail,
 )
 
@@ -66,16 +64,16 @@ def min_mass(classes: int, dtype: DType) -> float:
     return (1.0 + 6.0 * UNIT_ROUNDOFF[name]) / classes + 2.0 * SMALLEST[name]
 
 
-def min_masses(class_weights: Vector, dtype: DType) -> Vector:
-    """Return per decision the smallest confidence that is first under class weights.
+def min_masses(class_weights: Array, margin: tuple[float, float], *, xp: Namespace) -> Array:
+    """Return per class the smallest confidence that is first under class weights.
 
     Without rounding the other classes hold s · Σ w_a / w_j at most, which is 1 − s at
     s = 1 / (w_a · Σ 1 / w); the margins are twice those of `class_caps`.  Equal weights give 1/K.
     """
-    factor, slack = rounding_margin(class_weights, dtype)
+    factor, slack = margin
     inverse = 1.0 / class_weights
-    least: Vector = inverse / inverse.sum()
-    return least * (1.0 + 2.0 * (factor - 1.0)) + 2.0 * slack / class_weights
+    least = inverse / xp.sum(inverse[None, :], axis=1)
+    return least + least * (2.0 * (factor - 1.0)) + (2.0 * slack) * inverse
 
 
 def class_caps(mass: Array, own: Array, class_weights: Array, margin: tuple[float, float]) -> Array:
@@ -160,16 +158,15 @@ def cap_row(
     chosen = chosen_entries(direct, decision, xp=xp)
     least: Array = xp.ones_like(mass) * min_mass(direct.shape[1], dtype)
     if class_weights is not None:
-        weights = to_numpy(class_weights).astype(np.float64)
-        least = array_like(min_masses(weights, dtype)[to_numpy(decision)], direct)
-        least = xp.astype(least, mass.dtype)
+        margin = rounding_margin(float(xp.max(class_weights)), dtype)
+        least = at_decision(min_masses(class_weights, margin, xp=xp), direct, decision, xp=xp)
     narrow = xp.astype(xp.where(mass < least, least, mass), dtype)
     wide = xp.astype(narrow, direct.dtype)
     others = rebuild(direct, decision, part, xp.zeros_like(mass), 1.0 - wide)
     if class_weights is None:
         cap = xp.astype(next_below(narrow), direct.dtype)
     else:
-        own, _ = take_out(xp.zeros_like(direct) + class_weights[None, :], decision, xp=xp)
-        cap = class_caps(wide, own, class_weights, rounding_margin(weights, dtype))
+        own = at_decision(class_weights, direct, decision, xp=xp)
+        cap = class_caps(wide, own, class_weights, margin)
     water_filled = xp.astype(water_fill(others, cap, 1.0 - wide), dtype)
     return xp.where(chosen, narrow[:, None], water_filled)

@@ -494,7 +494,7 @@ def write_rows(
     columns[decision, np.arange(len(top))] = top
     out[...] = columns.T
     if class_weights is not None and part.rival is not None:
-        margin, slack = rule.rounding_margin(class_weights, out.dtype)
+        margin, slack = rule.rounding_margin(float(class_weights.max()), out.dtype)
         own = class_weights[decision]
         close = np.flatnonzero(~(own * mass > (part.rival * factor * own) * margin + slack))
         if close.size:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cordcal._errors import InputError, raise_first
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, ArrayLike, Vector
+from cordcal._numeric.types import Array, ArrayLike, Decisions, Flags, Floats, Vector
 from cordcal._validation.scores import as_matrix, nan_error
 
 # Beyond this ratio of weights the interval of a repaired confidence may be empty (Eq. 4).
@@ -213,6 +213,32 @@ def check_rule(rule: object, classes: int, argument: str = "direct") -> Predicti
         rule = PredictionRule(_check_weights(rule, "rule"))
     _check_length(rule, classes, argument)
     return rule
+
+
+def strictly_first(
+    probabilities: Floats, prediction: Decisions, rule: PredictionRule | None
+) -> Flags:
+    """Return in which rows the prediction alone has the largest weight times probability.
+
+    Both with the weights in float64 and with weights and products in the dtype of the rows.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.7, 0.3], [0.5, 0.5]])
+    >>> strictly_first(rows, np.array([0, 0]), None)
+    array([ True, False])
+    >>> strictly_first(rows, np.array([0, 0]), PredictionRule([2, 1]))
+    array([ True,  True])
+    """
+    products = [probabilities]
+    if rule is not None:
+        weights, narrow = rule.weights, rule.weights.astype(probabilities.dtype)
+        products = [probabilities.astype(np.float64) * weights, probabilities * narrow]
+    first = np.ones(len(probabilities), dtype=bool)
+    for values in products:
+        own = np.take_along_axis(values, prediction[:, None], axis=1)
+        first &= (values >= own).sum(axis=1) == 1
+    return first
 
 
 def _check_length(rule: PredictionRule, classes: int, argument: str) -> None:

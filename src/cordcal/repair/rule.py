@@ -27,7 +27,7 @@ import array_api_compat
 import numpy as np
 
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, lane_sum, namespace
-from cordcal._numeric.types import Array, DType, Namespace, Vector
+from cordcal._numeric.types import Array, DType, Namespace
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
@@ -136,6 +136,11 @@ def take_out(values: Array, decision: Array, *, xp: Namespace) -> tuple[Array, A
     tail = xp.where(chosen, xp.zeros_like(values), values)
     # Exactly one entry per row is chosen, so this sum does not round.
     return xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1), tail
+
+
+def at_decision(per_class: Array, rows: Array, decision: Array, *, xp: Namespace) -> Array:
+    """Return for each row the entry of a vector over the classes at the decision."""
+    return take_out(xp.zeros_like(rows) + per_class[None, :], decision, xp=xp)[0]
 
 
 def split(
@@ -491,15 +496,15 @@ def raise_decision(rounded: Array, decision: Array) -> Array:
     return xp.where(chosen, raised[:, None], rounded)
 
 
-def rounding_margin(class_weights: Vector, dtype: DType) -> tuple[float, float]:
+def rounding_margin(heaviest: float, dtype: DType) -> tuple[float, float]:
     """Return the factor and the summand by which w_a s must exceed w_j p_j to stay larger.
 
     Rounding p and w to ``dtype`` and multiplying them in it cannot reverse such an order: on both
     sides of the comparison a probability, a weight and their product are rounded, after a
-    handful of roundings in float64.
+    handful of roundings in float64.  ``heaviest`` is the largest weight.
     """
     name = dtype_name(dtype)
-    slack = 2.0 * SMALLEST[name] * (1.0 + float(class_weights.max()))
+    slack = 2.0 * SMALLEST[name] * (1.0 + heaviest)
     return 1.0 + (8.0 * UNIT_ROUNDOFF[name] + 24.0 * UNIT_ROUNDOFF["float64"]), slack
 
 

@@ -94,8 +94,8 @@ class _Inputs:
             self.weights = np.stack(
                 [class_weights, 1.0 / class_weights, class_weights.astype(narrow)]
             )
-            margin, slack = rule.rounding_margin(class_weights, narrow)
-            limits = [*limits, margin, slack, float(class_weights.max())]
+            heaviest = float(class_weights.max())
+            limits = [*limits, *rule.rounding_margin(heaviest, narrow), heaviest]
         self.limits = np.array(limits)
         rows, classes = direct.shape
         self.as_is = original.dtype == direct.dtype == self.dtype and (
