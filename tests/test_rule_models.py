@@ -9,6 +9,8 @@ import pytest
 
 import cordcal
 from cordcal import CORD, Lift, PredictionRule, PreservingCalibrator
+from cordcal.cli import main
+from cordcal.evaluate import Gate
 from errors import refused
 
 
@@ -153,3 +155,73 @@ def test_the_rule_of_a_repair_is_used() -> None:
     model = PreservingCalibrator("vs", repair=Lift(rule=[1, 2, 3])).fit(SCORES, LABELS)
     np.testing.assert_array_equal(model.rule_.weights, PredictionRule([1, 2, 3]).weights)
     assert "rule=" in repr(CORD(rule=[1, 2]))
+
+
+def test_audits_count_changes_under_the_rule() -> None:
+    model = PreservingCalibrator("vs", rule="learnt").fit(SCORES, LABELS)
+    outputs = model.predict_both(NEW)
+    moved = model.rule_.predict(outputs.direct) != outputs.decision
+    result = cordcal.audit(NEW, outputs.direct, NEW_LABELS, input="logits", repair=model)
+    likeliest = outputs.direct.argmax(axis=1) != outputs.decision
+    assert result.changes.n_changed == moved.sum() < likeliest.sum()
+    accuracy = {line.measure: line for line in result.measures}["accuracy"]
+    assert accuracy.repaired == (NEW.argmax(axis=1) == NEW_LABELS).mean()
+    fitted_here = cordcal.audit(NEW, outputs.direct, NEW_LABELS, input="logits", rule=model.rule_)
+    assert fitted_here.changes == result.changes
+    with refused("rule"):
+        cordcal.audit(NEW, outputs.direct, input="logits", repair=model, rule=[1, 2, 3])
+    with pytest.warns(UserWarning, match="fitted on"):
+        cordcal.audit(SCORES, model.direct_proba(SCORES), input="logits", repair=model)
+
+
+def test_checks_count_changes_under_the_rule() -> None:
+    model = PreservingCalibrator("vs", rule="learnt").fit(SCORES, LABELS)
+    gates = [Gate("tpcr", 0.0), Gate("tpcr", 0.0, over="class")]
+    repaired = model.predict_proba(NEW)
+    assert cordcal.check(repaired, original=NEW, gates=gates).outcome == "failed"
+    checked = cordcal.check(repaired, original=NEW, gates=gates, rule=model.rule_)
+    assert (checked.outcome, checked.n_changed) == ("passed", 0)
+    with refused("rule"):
+        cordcal.check(repaired, original=NEW, gates=gates, rule=[1, 2])
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """fit, apply and check: the model file carries the rule."""
+
+    def run(*arguments: object, code: int = 0) -> str:
+        assert main([str(argument) for argument in arguments]) == code
+        return capsys.readouterr().out
+
+    np.savez(tmp_path / "fit.npz", logits=SCORES, labels=LABELS)
+    np.savez(tmp_path / "new.npz", logits=NEW, labels=NEW_LABELS)
+    model, new, out = (tmp_path / name for name in ("m.safetensors", "new.npz", "out.npz"))
+    fit = ("fit", tmp_path / "fit.npz", "--calibrator", "vs", "--output", model)
+    assert "weight" in run(*fit, "--rule", "learnt")
+    run("apply", model, new, "--output", out)
+    loaded = cordcal.load(model)
+    with np.load(out) as written:
+        repaired, decision = written["repaired"], written["decision"]
+    np.testing.assert_array_equal(loaded.rule_.predict(repaired), decision)
+    np.testing.assert_array_equal(decision, NEW.argmax(axis=1))
+    check = ("check", out, "--original", new, "--max", "tpcr=0")
+    run(*check, "--model", model)
+    run(*check, code=1)
+    run(*fit, "--force", "--rule", "1,2,4")
+    np.testing.assert_array_equal(
+        cordcal.load(model).rule_.weights, PredictionRule([1, 2, 4]).weights
+    )
+    run(*fit, "--force", "--rule", "balanced", code=2)
+    run(*fit, "--force", "--rule", "1,2", code=2)
+    run(*fit, "--force", "--rule", "learnt", "--preserve", "2", code=2)
+
+
+def test_damaged_rules_in_model_files(tmp_path: Path) -> None:
+    from cordcal.files.models import write_state
+
+    case = PreservingCalibrator("vs", rule=[1, 2, 4]).fit(SCORES, LABELS).repair_
+    tensors, body = case._state()
+    path = tmp_path / "cord.safetensors"
+    for weights in ([1.0, 2.0], [1.0, 0.0, 2.0], [1.0, np.inf, 2.0], [1.0, 1.0, 1e9]):
+        write_state(path, "cord", {**tensors, "rule": np.array(weights)}, body)
+        with refused():
+            cordcal.load(path)

@@ -54,7 +54,9 @@ def test_it_is_read_and_gives_the_same_reports(
         reports = model.transform(original, inputs["new_direct"])
     # Sums of BLAS and NumPy's exp and log differ in the last bits between CPUs and versions.
     np.testing.assert_allclose(reports, outputs[name], rtol=1e-12, atol=1e-300)
-    np.testing.assert_array_equal(reports.argmax(axis=1), original.argmax(axis=1))
+    predicted = reports.argmax(axis=1) if model.rule_ is None else model.rule_.predict(reports)
+    np.testing.assert_array_equal(predicted, original.argmax(axis=1))
+    assert (model.rule_ is not None) == name.endswith("-rule")
 
 
 def test_names_and_settings_are_read() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cordcal import PredictionRule
 from cordcal.repair import CORD
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}
@@ -97,3 +98,34 @@ def test_identity_iff_every_mass_is_in_its_interval(pair: tuple[np.ndarray, np.n
         np.testing.assert_array_equal(cord.transform(original, direct), direct)
     else:
         assert not (explanation.repaired_mass == explanation.direct_mass).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(pairs(), st.sampled_from([2.0, 50.0, 1e4]), st.integers(0, 2**32 - 1))
+def test_statements_under_a_rule(
+    pair: tuple[np.ndarray, np.ndarray], steepness: float, seed: int
+) -> None:
+    """With class weights, statement 2 is about the argmax of weight times probability."""
+    original, direct = pair
+    assume((np.abs(direct.sum(axis=1, dtype=float) - 1) < 1e-3).all())
+    assume((np.abs(original.sum(axis=1, dtype=float) - 1) < 1e-3).all())
+    classes = direct.shape[1]
+    rng = np.random.default_rng(seed)
+    weights = PredictionRule(steepness ** rng.uniform(-0.5, 0.5, classes)).weights
+    keep = rng.integers(classes, size=len(direct))
+    cord = CORD(rule=weights).fit(original, direct, decision=keep)
+    repaired = cord.transform(original, direct, decision=keep)
+    unit = UNIT[direct.dtype.name]
+
+    assert (repaired >= 0).all()
+    spare = classes * float(np.finfo(direct.dtype).smallest_subnormal)
+    same = (repaired == direct).all(axis=1)  # bit for bit, sums included
+    off = np.abs(repaired.sum(axis=1, dtype=float) - 1.0)
+    assert (off[~same] <= 10 * unit + spare + 1e-15).all()
+    for products in (repaired.astype(float) * weights, repaired * weights.astype(direct.dtype)):
+        mass, tail = split(products, keep)
+        assert (mass > tail.max(axis=1)).all()
+    record = cord.construction_
+    explanation = cord.explain(original, direct, decision=keep)
+    step = 2.0**-48 * max(1.0, abs(cord.eta_))
+    assert abs(explanation.repaired_mass.mean() - record.target) <= step + 1e-15

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
@@ -53,6 +53,14 @@ InputOption = Annotated[
 PreserveOption = Annotated[
     str,
     typer.Option("--preserve", help="How many top ranks the repair keeps: 1, k or ranking."),
+]
+RuleOption = Annotated[
+    str,
+    typer.Option(
+        "--rule",
+        help="How probabilities predict: argmax, learnt (one weight per class, for models trained "
+        "with class weights), or the weights, as in 1,19.",
+    ),
 ]
 ReportOption = Annotated[
     Path | None, typer.Option("--report", help="Write an HTML report to this file.")
@@ -106,6 +114,24 @@ OriginalOption = Annotated[
     str | None,
     typer.Option("--original", help="File of the classifier's scores; - reads stdin."),
 ]
+
+
+def parse_rule(text: str) -> Literal["argmax", "learnt"] | list[float]:
+    """Return a rule's name, or its weights.
+
+    Examples
+    --------
+    >>> parse_rule("learnt"), parse_rule("1,19")
+    ('learnt', [1.0, 19.0])
+    """
+    if text in ("argmax", "learnt"):
+        return cast('Literal["argmax", "learnt"]', text)
+    try:
+        return [float(weight) for weight in text.split(",")]
+    except ValueError:
+        raise InputError(
+            "--rule", f"is {text!r}", "write argmax, learnt, or one weight per class, as in 1,19"
+        ) from None
 
 
 def parse_preserve(text: str) -> int | Literal["ranking"]:

@@ -96,7 +96,11 @@ def check(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Model file behind the probabilities, to record its digest."),
+        typer.Option(
+            "--model",
+            help="Model file behind the probabilities, to record its digest and to predict by its "
+            "rule, if it has one.",
+        ),
     ] = None,
     target_error: Annotated[
         str | None,
@@ -148,6 +152,7 @@ def check(
         labels,
         gates=limits,
         original=None if original_scores is None else original_scores.values,
+        rule=_rule_of(model),
         groups=read_groups(groups, groups_column, reports, inputs=inputs),
         ids=None if id_column is None else read_groups(None, id_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
@@ -254,6 +259,15 @@ def _probabilities(scores: Scores) -> Any:
     if scores.kind == "logits":
         return original_probabilities(scores.values, "logits")
     return scores.values
+
+
+def _rule_of(model: str | None) -> Any:
+    """Return the rule of a model file, by default the argmax."""
+    from cordcal.files.models import is_model
+
+    if model is None or not is_model(model):
+        return "argmax"
+    return getattr(cordcal.load(model), "rule_", None) or "argmax"
 
 
 def _gates(path: Path | None, upper: list[str], lower: list[str]) -> list[Gate]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,9 +32,11 @@ from cordcal.cli._options import (
     OnErrorOption,
     OriginalOption,
     PreserveOption,
+    RuleOption,
     add_command,
     check_on_error,
     parse_preserve,
+    parse_rule,
     with_input_options,
 )
 
@@ -91,6 +93,7 @@ def fit(
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
+    rule: RuleOption = "argmax",
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -105,7 +108,7 @@ def fit(
     from cordcal.files.columns import as_patterns
 
     model: Any  # a calibrator with its repair, or a repair alone
-    depth = parse_preserve(preserve)
+    depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
         if scores is not None or calibrator is not None or repair is not None:
@@ -114,10 +117,15 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
+        if weights == "learnt":
+            raise InputError(
+                "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
+            )
         refuse_with_pair(inputs, "key", "labels", "labels_column", "features", "features_columns")
         pair = _pair(original, direct, inputs, input, treatment)
         _check_output(output, force=force)
-        model, measures = _repair(*pair, depth, treatment), None
+        cord = cordcal.CORD(depth, rule=weights)
+        model, measures = _repair(cord, *pair, treatment), None
     else:
         if scores is None:
             raise InputError(
@@ -125,10 +133,8 @@ def fit(
             )
         if calibrator is not None:
             _check_key(calibrator)
-        repair_choice: Any = repair
-        cordcal.PreservingCalibrator(
-            calibrator, repair=repair_choice, preserve=depth
-        )._new_repair()  # refuses others
+        options: Any = {"repair": repair, "preserve": depth, "rule": weights}
+        cordcal.PreservingCalibrator(calibrator, **options)._new_repair()  # refuses others
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
         # After the inputs: their errors come first.
@@ -140,7 +146,7 @@ def fit(
             warnings.simplefilter(
                 "ignore", SuspectDataWarning
             )  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, calibrator, repair_choice, depth)
+            model, measures = _calibrator(calibration, labels, calibrator, options)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     if inputs.normalize is not None:
@@ -163,17 +169,26 @@ def fit(
             f"0 of {rows:,}; the calibrator alone would change {alone:,} ({alone / rows:.2%})",
         ),
         *([] if measures is None else measures.lines()),
+        *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
         ("Model", str(output)),
     ]
     show(LabelledLines(lines))
+
+
+def _describe_rule(model: PreservingCalibrator | CORD) -> str:
+    """Return what is worth knowing of a rule of class weights."""
+    learnt = getattr(model, "learnt_rule_", None)
+    explained = ""
+    if learnt is not None:
+        explained = f"; it explains {learnt.n_explained:,} of {learnt.n:,} predictions by itself"
+    return f"largest weight × probability{explained}; use the decision, not the argmax"
 
 
 def _calibrator(
     calibration: Scores,
     labels: Labels,
     key: str | None,
-    repair: Literal["cord", "lift"] | None,
-    preserve: int | Literal["ranking"],
+    options: dict[str, Any],
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
@@ -183,11 +198,7 @@ def _calibrator(
 
     def new() -> PreservingCalibrator:
         return cordcal.PreservingCalibrator(
-            key,
-            repair=repair,
-            input=calibration.kind,
-            preserve=preserve,
-            class_names=calibration.class_names,
+            key, input=calibration.kind, class_names=calibration.class_names, **options
         )
 
     rows = calibration.values, labels
@@ -263,13 +274,9 @@ def _pair(
     return open_pair(original, direct, inputs, kind=input, on_error=on_error)
 
 
-def _repair(
-    original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
-) -> CORD:
-    import cordcal
+def _repair(cord: CORD, original: ScoreFile, direct: ScoreFile, on_error: OnError) -> CORD:
     from cordcal.pipeline.constructing import construct_from_files
 
-    cord = cordcal.CORD(preserve)
     with row_progress("fitting") as progress:
         skipped = construct_from_files(cord, original, direct, on_error=on_error, progress=progress)
     echo_skipped(skipped)

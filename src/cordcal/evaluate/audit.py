@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self, cast
+from typing import Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
+    Floats,
     Kind,
     NumPyArray,
     NumPyDType,
@@ -47,6 +48,7 @@ from cordcal.metrics.stream import require_rows
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
+from cordcal.repair.prediction_rule import PredictionRule
 from cordcal.report.data import CertifiedErrorRate, MeasureComparison, Pictures
 
 __all__ = ["Audit", "audit"]
@@ -67,6 +69,7 @@ def audit(
     decision: ArrayLike = None,
     sample_weight: ArrayLike = None,
     repair: CORD | Lift | PreservingCalibrator | None = None,
+    rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
     axis: int | None = None,
     level: float = 0.95,
     resamples: int = 1000,
@@ -98,6 +101,9 @@ def audit(
         Weights of the rows.
     repair : CORD, Lift or PreservingCalibrator, optional
         A fitted repair, or a model that contains one.
+    rule : "argmax", PredictionRule or array_like of shape (K,)
+        How direct and repaired probabilities predict; by default by their largest entry.  A
+        ``repair`` with a rule brings its own.
     axis : int, optional
         The dimension of the classes, for dense outputs such as (B, K, H, W); every position is
         then a row.
@@ -144,6 +150,8 @@ def audit(
     fitted = None
     if repair is not None:
         fitted = _fitted_repair(repair, has_decisions=decision is not None or input == "logits")
+        if not isinstance(rule, str):
+            raise InputError("rule", "is passed with repair", "leave it out: repair has its own")
     original, direct, labels, decision, sample_weight = align_rows(
         original=original,
         direct=direct,
@@ -176,7 +184,7 @@ def audit(
         names_or_numbers(names, direct.shape[1])
         labels = names_to_indices(labels, direct.shape, names)
     with _suggesting_logits():
-        model = CORD().fit(original, direct, **columns) if fitted is None else fitted
+        model = CORD(rule=rule).fit(original, direct, **columns) if fitted is None else fitted
         if collection is None:
             stream = AuditStream(model).update(original, direct, labels, **columns)
         else:
@@ -185,7 +193,7 @@ def audit(
     if isinstance(fitted, CORD) and stream.rows == fitted.construction_.n:
         # A repair fitted with weights is recognised only with the same weights.
         for weight in [None] if sample_weight is None else [None, sample_weight]:
-            refitted = CORD(fitted.preserve)
+            refitted = CORD(fitted.preserve, rule=fitted.rule)
             refitted.fit(original, direct, decision=columns["decision"], sample_weight=weight)
             messages = messages or seen_before(fitted, refitted)
     return stream.result(
@@ -315,18 +323,20 @@ class AuditStream:
         self : AuditStream
             The stream, so that calls can be chained.
         """
+        rule = self.repair.rule_
+        weights = None if rule is None else rule.weights
         p, q = (
             ProbabilityMatrix.from_array(original, "original"),
-            ProbabilityMatrix.from_array(direct, "direct"),
+            ProbabilityMatrix.from_array(direct, "direct", weights),
         )
         check_same_shape(p.values, "original", q.values, "direct")
-        repaired = self.repair.transform(p.values, q.values, decision=decision)
-        outputs = dict(
-            zip(_OUTPUTS, (p, q, ProbabilityMatrix.from_array(repaired, "repaired")), strict=True)
+        repaired = ProbabilityMatrix.from_array(
+            self.repair.transform(p.values, q.values, decision=decision), "repaired", weights
         )
+        outputs = dict(zip(_OUTPUTS, (p, q, repaired), strict=True))
         predictions = p.values if decision is None else decision
         original_decision = read_decisions(predictions, "decision")[0]
-        direct_decision = read_decisions(q.values, "direct")[0]
+        direct_decision = q.predictions()
         index = np.arange(q.rows)
         columns = {
             "decision": original_decision,
@@ -334,7 +344,7 @@ class AuditStream:
             "original_confidence": p.values.max(axis=1).astype(np.float64),
             "direct_confidence": q.values[index, direct_decision].astype(np.float64),
             "end": np.concatenate(
-                [lower_end(block, original_decision[at])[2] for at, block in q.blocks()]
+                [lower_end(block, original_decision[at], weights)[2] for at, block in q.blocks()]
             ),
             **{name: output.mass_on(original_decision) for name, output in outputs.items()},
         }
@@ -353,7 +363,8 @@ class AuditStream:
             order = order.copy()
             order[index, original_decision] = 2.0  # the order to keep starts with the decision
         for name, topk in self._topk.items():
-            topk.update(order, outputs[name].values, sample_weight=columns.get("weight"))
+            ranked = _ranked_values(outputs[name])
+            topk.update(order, ranked, sample_weight=columns.get("weight"))
         for name, column in columns.items():
             self._columns.setdefault(name, []).append(column)
         self.dtypes = {name: output.values.dtype for name, output in outputs.items()}
@@ -451,6 +462,14 @@ class AuditStream:
             concerns=_caveats(changed, class_names),
             certified=certified,
         )
+
+
+def _ranked_values(matrix: ProbabilityMatrix) -> Floats:
+    """Return probabilities, or weight times probability under a rule, in their order."""
+    if matrix.rule_weights is None:
+        return matrix.values
+    products: Floats = matrix.values.astype(np.float64) * matrix.rule_weights
+    return products
 
 
 def _compare_metrics(

@@ -26,16 +26,22 @@ _LOGITS = np.linspace(-27.0, 27.0, 541)
 _AT_END = 1e-9
 
 
-def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector]:
+def lower_end(
+    direct: Floats, decision: Classes, rule_weights: Vector | None = None
+) -> tuple[Vector, Vector, Vector]:
     """Return the direct mass on the predictions, on the rest, and the least that keeps each.
 
-    With the proportions r among the other classes, s ≥ (1 − s) max r.
+    With the proportions r among the other classes, s ≥ (1 − s) max r; under a rule with weights
+    w, w_a s ≥ (1 − s) max w r.
     """
     others = np.array(direct, dtype=np.float64)
     rows = np.arange(len(others))
     mass = others[rows, decision]
     others[rows, decision] = 0.0
-    rest, largest = others.sum(axis=1), others.max(axis=1)
+    rest = others.sum(axis=1)
+    if rule_weights is not None:
+        others = others * rule_weights / rule_weights[decision][:, None]
+    largest = others.max(axis=1)
     # If the other classes have no mass, any mass keeps the prediction.
     share = np.divide(largest, rest, out=np.zeros(len(others)), where=rest > 0.0)
     return mass, rest, share / (1.0 + share)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
+from cordcal._numeric.types import ArrayLike
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     as_groups,
@@ -37,6 +38,7 @@ from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.record import Metric, Resampler
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import MeanStream
+from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 
 Over = Literal["all", "class", "group", "increase"]
@@ -290,6 +292,7 @@ def check(
     *,
     gates: Sequence[Gate],
     original: Any = None,
+    rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
     groups: Any = None,
     ids: Any = None,
     baseline: Baseline | None = None,
@@ -311,6 +314,9 @@ def check(
     original : array_like of shape (n, K) or (n,), optional
         The scores, or the predictions, that TPCR compares with: the classifier's own, or those
         of a previous version.
+    rule : "argmax", PredictionRule or array_like of shape (K,)
+        How the probabilities predict, for TPCR: by their largest entry, or by the largest
+        weight times probability (``rule_`` of a model).  The metrics always take the largest entry.
     groups : array_like of shape (n,), optional
         The group of each row, for gates over groups.
     ids : array_like of shape (n,), optional
@@ -360,12 +366,16 @@ def check(
         else:
             keys = id_digests(as_groups(ids, matrix.rows))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
-    evaluator = _Evaluator(matrix.values, current, before, groups, baseline, alpha, as_seed(seed))
+    checked_rule = check_rule(rule, matrix.classes, "probabilities")
+    after = matrix.values if checked_rule is None else checked_rule.predict(matrix.values)
+    evaluator = _Evaluator(
+        matrix.values, after, current, before, groups, baseline, alpha, as_seed(seed)
+    )
     return Checked(
         tuple(evaluator.verdict(gate) for gate in gates),
         matrix.rows,
         {} if current is None else evaluator.measures(),
-        None if before is None else decision_changes(before, matrix.values).n_changed,
+        None if before is None else decision_changes(before, after).n_changed,
         () if current is None else certified_error_rates(current.rows, alpha=alpha),
         None
         if current is None or target_error is None
@@ -409,9 +419,13 @@ class _Value:
 
 @dataclass(frozen=True, eq=False)
 class _Evaluator:
-    """The inputs of all gates, and how each gate is evaluated."""
+    """The inputs of all gates, and how each gate is evaluated.
+
+    ``predicted`` holds the predictions, or probabilities whose argmax they are.
+    """
 
     probabilities: npt.NDArray[Any]
+    predicted: npt.NDArray[Any]
     current: Baseline | None
     original: npt.NDArray[Any] | None
     groups: Any
@@ -469,7 +483,7 @@ class _Evaluator:
         if gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
-            return decision_changes(self.original[rows], self.probabilities[rows]).tpcr
+            return decision_changes(self.original[rows], self.predicted[rows]).tpcr
         labels = self._labelled().labels
         return METRICS[gate.measure].function(self.probabilities[rows], labels[rows])
 

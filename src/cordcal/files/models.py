@@ -106,6 +106,15 @@ def check_cord(record: Record, tensors: Tensors) -> None:
     eta = tensors.get("eta")
     if eta is None or eta.dtype != np.float64 or eta.tolist() != etas:
         raise record.missing("shared scalar of its construction", "eta")
+    if "rule" in tensors:
+        _check_rule(record, tensors["rule"], classes if preserve == 1 else 0)
+
+
+def _check_rule(record: Record, weights: NumPyArray, classes: int) -> None:
+    """Check the weights of a prediction rule; only one kept rank may have one."""
+    valid = weights.shape == (classes,) and weights.dtype == np.float64
+    if not valid or not (np.isfinite(weights) & (weights > 0.0)).all():
+        raise record.missing(f"{classes} positive weights", "rule")
 
 
 def check_lift(record: Record, tensors: Tensors) -> None:
@@ -119,6 +128,8 @@ def check_lift(record: Record, tensors: Tensors) -> None:
     values = [inner.values[name] for name in ("alpha", "beta", "gamma")]
     if curve is None or curve.dtype != np.float64 or curve.tolist() != values:
         raise record.missing("curve of its construction", "curve")
+    if "rule" in tensors:
+        _check_rule(record, tensors["rule"], inner.values["n_classes"])
 
 
 def _check_dataclass_fields(record: Record, dataclass: type[Any]) -> None:

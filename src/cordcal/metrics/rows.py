@@ -81,23 +81,27 @@ class ProbabilityMatrix:
     `checked_blocks` checks that its rows are probabilities; `blocks` does not, and also serves
     logits.  ``input_dtype`` is the dtype of the caller's array: bfloat16 is stored as float32,
     which is exact, but its rows may sum to one as loosely as bfloat16 rounds.  ``class_names``
-    are the columns of a data frame: labels may be among them.
+    are the columns of a data frame: labels may be among them.  With ``rule_weights``, those of a
+    prediction rule, rows predict the class with the largest weight times probability.
     """
 
     values: Floats
     name: str
     input_dtype: str
     class_names: list[Name] | None = None
+    rule_weights: Vector | None = None
 
     @classmethod
-    def from_array(cls, values: ArrayLike, name: str) -> ProbabilityMatrix:
+    def from_array(
+        cls, values: ArrayLike, name: str, rule_weights: Vector | None = None
+    ) -> ProbabilityMatrix:
         """Convert an array of any library; its entries are checked as the blocks are read."""
         matrix = as_matrix(values, name)
         input_dtype = arrays.dtype_name(matrix.dtype)
         array = arrays.to_numpy(matrix)
         if array.dtype.kind != "f":  # JAX's bfloat16 arrives as an extension dtype
             array = array.astype(np.float32)
-        return cls(array, name, input_dtype, label_names(values))
+        return cls(array, name, input_dtype, label_names(values), rule_weights)
 
     @property
     def rows(self) -> int:
@@ -190,13 +194,23 @@ class ProbabilityMatrix:
         weights = np.ones(self.rows) if weight is None else weight
         for at, block, wide in self.checked_blocks():
             row, block_labels = np.arange(len(wide)), labels[at]
-            best = arrays.first_argmax(block)
+            best = self._predicted(block)
             prediction[at], confidence[at] = best, wide[row, best]
             block_mass = true_mass[at] = wide[row, block_labels]
             if visit is not None:
                 visit(block, wide, block_labels, weights[at])
             squared_error[at] = _squared_error(wide, block_labels, block_mass)
         return LabelledRows(confidence, prediction, true_mass, squared_error, labels, weight)
+
+    def _predicted(self, block: Floats) -> Classes:
+        """Return the predictions of some rows, the smallest index on ties."""
+        if self.rule_weights is not None:
+            block = block.astype(np.float64) * self.rule_weights
+        return np.asarray(arrays.first_argmax(block))
+
+    def predictions(self) -> Classes:
+        """Return the prediction of each row."""
+        return np.concatenate([self._predicted(block) for _, block in self.blocks()])
 
     def confidences(self) -> tuple[Vector, Classes]:
         """Return the largest entry of each row and its index, the smallest on ties."""

@@ -36,6 +36,7 @@ from cordcal.pipeline.loop import (
 if TYPE_CHECKING:
     from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD, Lift
+from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 Encoded = TypeVar("Encoded")
 
@@ -222,7 +223,7 @@ def _applied_batches(
                 tuple(batch.rows(start, stop) for batch in batches), application.apply
             )
             if accepted is not None:
-                collected.add(accepted[0][0], *accepted[1])
+                collected.add(accepted[0][0], *accepted[1], application.model.rule_)
             del accepted
         del batches
         block = collected.block(application)
@@ -271,8 +272,14 @@ class _CollectedRows:
         self.columns: dict[str, NumPyArray] = {}
         self.probabilities: tuple[str, ...] = ()
 
-    def add(self, batch: Batch, block: OutputBlock, direct: NumPyArray) -> None:
-        _check_predictions(block)
+    def add(
+        self,
+        batch: Batch,
+        block: OutputBlock,
+        direct: NumPyArray,
+        rule: PredictionRule | None,
+    ) -> None:
+        _check_predictions(block, rule)
         columns = {**block.probabilities, "decision": block.decision, **block.extra}
         if self.with_numbers:
             columns["row"] = batch.numbers
@@ -283,7 +290,8 @@ class _CollectedRows:
                 self.columns[name] = large_empty((self.capacity, *column.shape[1:]), column.dtype)
             self.columns[name][rows] = column
         self.filled = rows.stop
-        self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))
+        direct_prediction = direct.argmax(axis=1) if rule is None else rule.predict(direct)
+        self.changed += int(np.count_nonzero(direct_prediction != block.decision))
 
     def block(self, application: ModelApplication) -> OutputBlock:
         columns = {name: column[: self.filled] for name, column in self.columns.items()}
@@ -297,14 +305,15 @@ class _CollectedRows:
         return OutputBlock(probabilities, columns.pop("decision"), columns)
 
 
-def _check_predictions(block: OutputBlock) -> None:
-    """Refuse to write rows that are not probabilities, or have another prediction on top."""
+def _check_predictions(block: OutputBlock, rule: PredictionRule | None) -> None:
+    """Refuse to write rows that are not probabilities, or have another prediction."""
     repaired = block.probabilities["repaired"]
+    if rule is None:
+        kept = bool((repaired.argmax(axis=1) == block.decision).all())
+    else:
+        kept = bool(strictly_first(repaired, block.decision, rule).all())
     # One sum finds NaN and infinity without an array of flags.
-    if (
-        not np.isfinite(repaired.sum(dtype=np.float64))
-        or (repaired.argmax(axis=1) != block.decision).any()
-    ):
+    if not kept or not np.isfinite(repaired.sum(dtype=np.float64)):
         raise InputError(
             "model",
             "gives repaired probabilities that do not keep the predictions",

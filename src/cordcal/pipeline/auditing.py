@@ -92,7 +92,7 @@ def audit_files(
             total.merge(stream)
     noticed: list[str] = []
     if isinstance(repair, CORD) and total.rows == repair.construction_.n:
-        again = CORD(repair.preserve)
+        again = CORD(repair.preserve, rule=repair.rule)
         construct_from_files(again, original, direct, on_error=on_error, progress=progress)
         noticed = seen_before(repair, again)
     return finish_audit(

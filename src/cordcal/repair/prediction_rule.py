@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, ArrayLike, Decisions, Flags, Floats, Vector
+from cordcal._numeric.types import Array, ArrayLike, Flags, Floats, Vector
 from cordcal._validation.scores import as_matrix, nan_error
 
 # Beyond this ratio of weights the interval of a repaired confidence may be empty (Eq. 4).
@@ -216,7 +217,7 @@ def check_rule(rule: object, classes: int, argument: str = "direct") -> Predicti
 
 
 def strictly_first(
-    probabilities: Floats, prediction: Decisions, rule: PredictionRule | None
+    probabilities: Floats, prediction: npt.NDArray[np.integer], rule: PredictionRule | None
 ) -> Flags:
     """Return in which rows the prediction alone has the largest weight times probability.
 

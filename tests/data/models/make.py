@@ -16,6 +16,7 @@ from cordcal import CORD, Lift, PreservingCalibrator, calibrators
 
 HERE = Path(__file__).parent
 ROWS, CLASSES = 120, 4
+RULE = (1.0, 3.0, 0.4, 12.0)
 # Networks with little training and few parameters.
 SMALL: dict[str, dict[str, Any]] = {
     "adats": {"epochs": 2, "hidden": (8, 4), "latent": 2},
@@ -62,6 +63,8 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
         "cord-ranking": CORD("ranking").fit(*pair),
         "lift-raise": Lift("raise").fit(*pair, inputs["labels"]),
         "lift-cap": Lift("cap").fit(*pair, inputs["labels"]),
+        "cord-rule": CORD(rule=RULE).fit(*pair),
+        "lift-rule": Lift("cap", rule=RULE).fit(*pair, inputs["labels"]),
     }
     scores, labels = inputs["logits"], inputs["labels"]
     for key in calibrators.available():
@@ -74,6 +77,7 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     models["preserved-default"] = PreservingCalibrator().fit(scores, labels)
     models["preserved-names"] = PreservingCalibrator("vs", class_names=names).fit(scores, labels)
     models["preserved-preserve-2"] = PreservingCalibrator("vs", preserve=2).fit(scores, labels)
+    models["preserved-rule"] = PreservingCalibrator("vs", rule="learnt").fit(scores, labels)
     models["preserved-lift"] = PreservingCalibrator("vs", repair="lift").fit(scores, labels)
     probabilities = PreservingCalibrator("dir-odir", input="probabilities")
     models["preserved-probabilities"] = probabilities.fit(inputs["original"], labels)
