@@ -10,7 +10,7 @@ import pytest
 import cordcal
 from cordcal import CORD, Lift, PredictionRule, PreservingCalibrator
 from cordcal.cli import main
-from cordcal.evaluate import Gate
+from cordcal.evaluate.gates import Gate
 from errors import refused
 
 
