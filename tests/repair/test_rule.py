@@ -15,20 +15,20 @@ from cordcal.repair import CORD, Lift, numpy_engine
 from cordcal.repair.construction import ConstructionState
 from cordcal.repair.kernels import _engine
 from errors import refused
+from products import product
 
 STEEPNESS = (3.0, 1e4, 1e8)
 ETAS = (0.0, 0.3, -4.0, 1e6, -1e3)
+
+
+# Cases that every combination of parameters runs on; the others run on one of them.
+WHOLE = ("K=2", "boundary rows", "decision given", "random K=5", "subnormal tails")
 
 
 @pytest.fixture(params=["compiled", "array"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("CORDCAL_ENGINE", request.param)
     return request.param
-
-
-@pytest.fixture(params=sorted(CASES))
-def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +68,9 @@ def representable(weights: np.ndarray, dtype: type) -> bool:
     )
 
 
-@pytest.mark.parametrize("steepness", STEEPNESS)
-def test_shared_scalar_and_rows(case: Case, steepness: float, engine: str) -> None:
+@pytest.mark.parametrize(("name", "steepness"), product(sorted(CASES), STEEPNESS, whole=WHOLE))
+def test_shared_scalar_and_rows(name: str, steepness: float) -> None:
+    case = CASES[name]
     weights = weights_for(case.direct.shape[1], steepness)
     cord = fit(case, weights)
     expected = reference.construct(case.original, case.direct, decision=case.decision, rule=weights)
@@ -87,7 +88,9 @@ def test_shared_scalar_and_rows(case: Case, steepness: float, engine: str) -> No
 
 
 @pytest.mark.parametrize("steepness", [1.0, *STEEPNESS])
-def test_engines_agree_and_keep_predictions(case: Case, steepness: float) -> None:
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_engines_agree_and_keep_predictions(name: str, steepness: float) -> None:
+    case = CASES[name]
     weights = weights_for(case.direct.shape[1], steepness)
     keep = decisions(case)
     rows = case.original, case.direct, case.decision
@@ -148,10 +151,13 @@ def test_explanation_counts_changes_under_the_rule() -> None:
     np.testing.assert_allclose(explanation.repaired_mass, inside, atol=1e-15)
 
 
-@pytest.mark.parametrize("mode", ["raise", "cap"])
-@pytest.mark.parametrize("steepness", [1.0, *STEEPNESS])
-def test_lift(case: Case, mode: str, steepness: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "mode", "steepness"),
+    product(sorted(CASES), ["raise", "cap"], [1.0, *STEEPNESS], whole=WHOLE),
+)
+def test_lift(name: str, mode: str, steepness: float) -> None:
     """Confidences far too small, so that every row meets its bound."""
+    case = CASES[name]
     keep, classes = decisions(case), case.direct.shape[1]
     weights = weights_for(classes, steepness)
     labels = (keep + 1) % classes

@@ -68,12 +68,15 @@ def min_masses(class_weights: Array, margin: tuple[float, float], *, xp: Namespa
     """Return per class the smallest confidence that is first under class weights.
 
     Without rounding the other classes hold s · Σ w_a / w_j at most, which is 1 − s at
-    s = 1 / (w_a · Σ 1 / w); the margins are twice those of `class_caps`.  Equal weights give 1/K.
+    s = 1 / (w_a · Σ 1 / w), or 1/K for equal weights; the margins are twice those of `class_caps`.
     """
     factor, slack = margin
     inverse = 1.0 / class_weights
-    least = inverse / xp.sum(inverse[None, :], axis=1)
-    return least + least * (2.0 * (factor - 1.0)) + (2.0 * slack) * inverse
+    others = xp.sum(inverse[None, :], axis=1) - inverse
+    held = class_weights * others
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
+    held = held - held * (2.0 * (factor - 1.0))
+    return (1.0 + 2.0 * slack * others) / (1.0 + held)
 
 
 def class_caps(mass: Array, own: Array, class_weights: Array, margin: tuple[float, float]) -> Array:

@@ -168,7 +168,8 @@ def described_blocks(
                 moved[tied] = np.argmax(_weighted(q[tied], class_weights), axis=1) != keep[tied]
             part = columns.stabilised()
             if class_weights is not None:
-                part = replace(part, rival=_rival(part, top, keep, class_weights))
+                rival = _rival(part, top, class_weights)
+                part = replace(part, rival=rival, own=class_weights[keep])
             masses = _original_masses(wide, keep, moved, class_weights)
             state = rule.split_state(part, masses, keep, moved, reference_weight, xp=np)
             yield Block(at, q, state, part, sum_warning_level(q.dtype, classes))
@@ -180,15 +181,14 @@ def _weighted(rows: Floats, class_weights: Vector | None) -> Floats:
     return rows if class_weights is None else rows.astype(np.float64) * class_weights
 
 
-def _rival(part: Split, top: Vector, decision: Decisions, class_weights: Vector) -> Vector:
+def _rival(part: Split, top: Vector, class_weights: Vector) -> Vector:
     """Return `rule.Split.rival`; ``top`` is the largest of w · q among the other classes."""
     tiny = np.flatnonzero((part.scale != 1.0) & ~part.boundary)
     if tiny.size:
         rows = (part.tail[tiny] * part.scale[tiny, None]) * class_weights
         top = top.copy()
         top[tiny] = rows.max(axis=1)
-    own, heaviest = class_weights[decision], class_weights.max()
-    return np.asarray(rule.largest_rival(part, top, own, heaviest, xp=np))
+    return np.asarray(rule.largest_rival(part, top, class_weights.max(), xp=np))
 
 
 def _original_masses(
@@ -493,10 +493,9 @@ def write_rows(
             top[tied] = rule.next_above(rival[tied])
     columns[decision, np.arange(len(top))] = top
     out[...] = columns.T
-    if class_weights is not None and part.rival is not None:
+    if class_weights is not None and part.rival is not None and part.own is not None:
         margin, slack = rule.rounding_margin(float(class_weights.max()), out.dtype)
-        own = class_weights[decision]
-        close = np.flatnonzero(~(own * mass > (part.rival * factor * own) * margin + slack))
+        close = np.flatnonzero(~(part.own * mass > (part.rival * factor) * margin + slack))
         if close.size:
             out[close] = rule.enforce_rule(out[close], decision[close], class_weights)
 

@@ -64,8 +64,8 @@ class Split:
 
     ``entry`` is the supplied entry of that class, ``tail`` the supplied row with zero in its
     place, ``top`` the largest entry of the tail and ``total`` the sum of the supplied row.
-    ``boundary`` marks rows with an exact zero.  With class weights, ``rival`` is the largest of
-    w_j / w_a times the stabilised entries of the other classes (see `largest_rival`).
+    ``boundary`` marks rows with an exact zero.  With class weights, ``rival`` is the largest of w_j
+    times the stabilised entries of the other classes (see `largest_rival`), and ``own`` is w_a.
     Arithmetic uses the stabilised copy ``scale * row + offset``: ``mass`` is its entry,
     ``rest`` the sum of its tail.  Only ratios of its entries are used, so it need not sum to
     one.
@@ -81,6 +81,7 @@ class Split:
     offset: Array
     boundary: Array
     rival: Array | None = None
+    own: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +163,18 @@ def split(
     # A tiny tail is scaled first, so that no product is subnormal.
     scale = xp.where(boundary, xp.ones_like(part.scale), part.scale)
     top = xp.max((tail * scale[:, None]) * others, axis=1)
-    rival = largest_rival(part, top, own, xp.max(class_weights[None, :], axis=1), xp=xp)
-    return replace(part, rival=rival)
+    rival = largest_rival(part, top, xp.max(class_weights[None, :], axis=1), xp=xp)
+    return replace(part, rival=rival, own=own)
 
 
-def largest_rival(part: Split, top: Array, own: Array, heaviest: Array, *, xp: Namespace) -> Array:
-    """Return the largest of w_j / w_a times the stabilised entries of the other classes.
+def largest_rival(part: Split, top: Array, heaviest: Array, *, xp: Namespace) -> Array:
+    """Return the largest of w_j times the stabilised entries of the other classes.
 
-    ``top`` is the largest of w · q among them, ``own`` is w_a.  The offset of rows with an exact
-    zero is multiplied by the largest weight of all, which bounds its products.
+    ``top`` is the largest of w · q among them.  The offset of rows with an exact zero is
+    multiplied by the largest weight of all, which bounds its products.
     """
     scale = xp.where(part.boundary, part.scale, xp.ones_like(top))
-    return (scale * top + part.offset * heaviest) / own
+    return scale * top + part.offset * heaviest
 
 
 def stabilised(
@@ -283,8 +284,8 @@ def lower_bound(top: Array, rest: Array | float) -> Array:
 
 def lower_of(part: Split) -> Array:
     """Return the left end of the interval (Eq. 4) of split rows."""
-    if part.rival is not None:
-        return lower_bound(part.rival, part.rest)
+    if part.rival is not None and part.own is not None:
+        return lower_bound(part.rival, part.own * part.rest)
     return lower_bound(part.scale * part.top + part.offset, part.rest)
 
 

@@ -28,12 +28,12 @@ from cordcal.repair.kernels._phases import (
     describe_tile,
     enforce_rule,
     factor_tile,
-    find_rivals,
     mark_changed,
     mark_close,
     reduce_tile,
     response_tile,
     tile_rows,
+    weigh_tile,
     write_row,
 )
 from cordcal.repair.kernels._sums import add_bins, add_levels, plain_sum
@@ -87,8 +87,8 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
             return np.int64(start)
         changed[0] += mark_changed(p, q, weights, start, count, tile, decision)
         if weights is not None:
-            find_rivals(q, weights, limits, start, count, tile, decision)
-        describe_tile(tile, count, classes, weights)
+            weigh_tile(q, weights, start, count, tile, decision)
+        describe_tile(tile, count, classes, limits, weights)
         if out.shape[0] > 0:
             response_tile(eta, tile, count, False)
             factor_tile(eta, tile, count, limits)

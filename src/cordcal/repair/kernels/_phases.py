@@ -194,27 +194,21 @@ def _first_largest(q, i, value, weights):
 
 
 @compiled
-def find_rivals(q, weights, limits, start, rows, tile, decision):
-    """Compute the rivals of `rule.Split`."""
+def weigh_tile(q, weights, start, rows, tile, decision):
+    """Look up the decisions' class weights; scale tiny tails before they are multiplied."""
     classes = _U(q.shape[1])
-    uniform = DELTA / classes
     for r in range(rows):
+        tile[OWN + r] = weights[_W, decision[r]]
         if tile[REST + r] < TINY_TAIL and tile[LEAST + r] > 0.0:
             tile[TOP + r] = 0.0
             for j in range(classes):
                 if j != decision[r]:
                     product = (np.float64(q[start + r, j]) * TINY_TAIL_SCALE) * weights[_W, j]
                     tile[TOP + r] = max(tile[TOP + r], product)
-    for r in range(rows):
-        boundary = tile[LEAST + r] == 0.0
-        scale = (1.0 - DELTA) / (tile[MASS + r] + tile[REST + r]) if boundary else 1.0
-        offset = uniform * limits[HEAVIEST] if boundary else 0.0
-        tile[OWN + r] = weights[_W, decision[r]]
-        tile[RIVAL + r] = (scale * tile[TOP + r] + offset) / tile[OWN + r]
 
 
 @compiled
-def describe_tile(tile, rows, classes, weights):
+def describe_tile(tile, rows, classes, limits, weights):
     """Phase 4: normalise, stabilise, and form the interval and the reference (Eqs. 4, 5)."""
     uniform = DELTA / classes
     others = float(classes - _U(1))
@@ -226,13 +220,17 @@ def describe_tile(tile, rows, classes, weights):
         offset = uniform if boundary else 0.0
         mass = scale * mass + offset
         rest = scale * rest + offset * others
-        top = scale * top + offset if weights is None else tile[RIVAL + r]
+        if weights is None:
+            top, bottom = scale * top + offset, rest
+        else:
+            top = (scale if boundary else 1.0) * top + offset * limits[HEAVIEST]
+            tile[RIVAL + r], bottom = top, tile[OWN + r] * rest
         total = mass + rest
         b, b_rest = mass / total, rest / total
         same = tile[P_MASS + r] < 0.0
         tile[G + r] = b if same else 0.5 * b + 0.5 * tile[P_MASS + r]
         tile[G_REST + r] = b_rest if same else 0.5 * b_rest + 0.5 * tile[P_REST + r]
-        tile[LOWER + r] = top / (top + rest) + EPSILON
+        tile[LOWER + r] = top / (top + bottom) + EPSILON
         tile[B + r] = b
         tile[B_REST + r] = b_rest
         tile[SCALE + r] = scale
@@ -297,9 +295,8 @@ def factor_tile(eta, tile, rows, limits):
 def mark_close(tile, rows, limits):
     """Mark the rows in which rounding could make another class first under the class weights."""
     for r in range(rows):
-        own = tile[OWN + r]
-        bound = (tile[RIVAL + r] * tile[FACTOR + r] * own) * limits[MARGIN] + limits[SLACK]
-        tile[SLOPE + r] = 0.0 if own * tile[S + r] > bound else 1.0
+        bound = (tile[RIVAL + r] * tile[FACTOR + r]) * limits[MARGIN] + limits[SLACK]
+        tile[SLOPE + r] = 0.0 if tile[OWN + r] * tile[S + r] > bound else 1.0
 
 
 @compiled
