@@ -233,7 +233,7 @@ def render_study(study: str | os.PathLike[str], folder: str | os.PathLike[str]) 
         return top / key / f"{name}.{specification.format}"
 
     chapters = []
-    for key in (each for each in experiments if data(each).is_file()):
+    for key in (experiment for experiment in experiments if data(experiment).is_file()):
         if key in CELL_EXPERIMENTS:
             chapter = CELL_EXPERIMENTS[key].chapter(plan, read_records(data(key), Row))
             if key == "main" and data(key, "diagrams").is_file():

@@ -127,7 +127,7 @@ class SetSpec:
         """Every file that its rows are read from."""
         labels = () if self.labels is None else (Path(self.labels),)  # or a key
         others = (self.evaluation, self.features, *(each.file for each in self.shifted))
-        return (self.file, *labels, *(each for each in others if each is not None))
+        return (self.file, *labels, *(other for other in others if other is not None))
 
 
 @dataclass(frozen=True)

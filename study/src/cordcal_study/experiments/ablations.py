@@ -119,7 +119,7 @@ def _table(
             for measure in measures:
                 shown = shown_finely(measure)
                 scale, digits = shown.scale, shown.digits
-                lowest = min(groups[group, each, measure] for each in repairs)
+                lowest = min(groups[group, repair, measure] for repair in repairs)
                 value = groups[group, repair, measure]
                 best = f"{scale * value:.{digits}f}" == f"{scale * lowest:.{digits}f}"
                 stars = _stars(tests.get((group, repair, measure)))

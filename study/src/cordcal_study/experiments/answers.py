@@ -22,11 +22,11 @@ Values = Mapping[tuple[Any, ...], float]
 def chapter(plan: Plan, results: Sequence[Result]) -> Chapter:
     """Return the chapter on answers: all calibration rows, means over splits."""
     groups = plan.study.answers
-    results = [each for each in results if each.group in groups and each.rows == ALL]
+    results = [result for result in results if result.group in groups and result.rows == ALL]
     values = means(results, "set", "calibrator", "repair", "measure")
-    sets = list(dict.fromkeys(each.set for each in results))
+    sets = list(dict.fromkeys(result.set for result in results))
     bases = _bases(results)
-    sources = len({each.source for each in results})
+    sources = len({result.source for result in results})
     return Chapter(
         key="answers",
         title="Answers of language models",
@@ -42,7 +42,7 @@ def chapter(plan: Plan, results: Sequence[Result]) -> Chapter:
 
 def _bases(results: Sequence[Result]) -> list[str]:
     """Return the calibrators that may change answers and were repaired."""
-    keys = dict.fromkeys(each.calibrator for each in results if each.repair == CORDS)
+    keys = dict.fromkeys(result.calibrator for result in results if result.repair == CORDS)
     return [key for key in keys if calibrator_class(key).role == "base"]
 
 

@@ -248,13 +248,13 @@ def _grid(plan: Plan, group: str, bins: Iterable[Bin], errors: Values) -> dict[s
                 line.append(None)
                 continue
             outputs = [DIRECT] if key == UNCALIBRATED else [DIRECT, CORDS]
-            shown = [f"{100 * errors[group, spec.name, key, each]:.2f}" for each in outputs]
+            shown = [f"{100 * errors[group, spec.name, key, output]:.2f}" for output in outputs]
             line.append(
                 {
                     "title": f"{table_name(key)} ({' → '.join(shown)})",
                     "curves": {
-                        each: averaged_diagram(list(inside[spec.name, key, each].values()))
-                        for each in outputs
+                        output: averaged_diagram(list(inside[spec.name, key, output].values()))
+                        for output in outputs
                     },
                 }
             )
