@@ -257,3 +257,22 @@ def test_steep_rules_do_not_fit_into_float16() -> None:
     CORD(rule=[1, 2, 3, 1e4]).fit(case.original, case.direct).transform(
         case.original, case.direct, dtype=np.float16
     )
+
+
+@pytest.mark.parametrize("chunk", [7, 40])
+def test_rules_on_dask_collections(chunk: int) -> None:
+    da = pytest.importorskip("dask.array")
+    case, weights = with_zeros(random_pair(90, 5, noise=2.0)), weights_for(5, 1e6)
+    p, q = (da.from_array(rows, chunks=(chunk, 5)) for rows in (case.original, case.direct))
+    cord = fit(case, weights)
+    lazy = CORD(rule=weights).fit(p, q)
+    assert lazy.construction_ == cord.construction_
+    np.testing.assert_array_equal(
+        lazy.transform(p, q).compute(), cord.transform(case.original, case.direct)
+    )
+    labels = (decisions(case) + 1) % 5
+    lift = Lift(rule=weights).fit(p, q, da.from_array(labels, chunks=chunk))
+    assert (
+        lift.construction_
+        == Lift(rule=weights).fit(case.original, case.direct, labels).construction_
+    )

@@ -28,12 +28,13 @@ from cordcal.repair.kernels._phases import (
     describe_tile,
     enforce_rule,
     factor_tile,
+    look_up_weights,
     mark_changed,
     mark_close,
     reduce_tile,
     response_tile,
     tile_rows,
-    weigh_tile,
+    weigh_tiny_tails,
     write_row,
 )
 from cordcal.repair.kernels._sums import add_bins, add_levels, plain_sum
@@ -85,9 +86,11 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
         reduce_tile(p, q, keep, weights, start, stop, tile, decision)
         if check_tile(tile, count, limits, worst) > 0:
             return np.int64(start)
+        if weights is not None:
+            look_up_weights(weights, count, tile, decision)
         changed[0] += mark_changed(p, q, weights, start, count, tile, decision)
         if weights is not None:
-            weigh_tile(q, weights, start, count, tile, decision)
+            weigh_tiny_tails(q, weights, start, count, tile, decision)
         describe_tile(tile, count, classes, limits, weights)
         if out.shape[0] > 0:
             response_tile(eta, tile, count, False)

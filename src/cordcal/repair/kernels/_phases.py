@@ -158,7 +158,7 @@ def mark_changed(p, q, weights, start, rows, tile, decision):
     for r in range(rows):
         tile[P_MASS + r] = -1.0
         i, a = start + r, decision[r]
-        own = tile[MASS + r] if weights is None else tile[MASS + r] * weights[_W, a]
+        own = tile[MASS + r] if weights is None else tile[MASS + r] * tile[OWN + r]
         if tile[TOP + r] < own:
             continue
         if tile[TOP + r] == own and _first_largest(q, i, own, weights) == a:
@@ -194,14 +194,24 @@ def _first_largest(q, i, value, weights):
 
 
 @compiled
-def weigh_tile(q, weights, start, rows, tile, decision):
-    """Look up the decisions' class weights; scale tiny tails before they are multiplied."""
-    classes = _U(q.shape[1])
+def look_up_weights(weights, rows, tile, decision):
+    """Store the class weights of the decisions."""
     for r in range(rows):
         tile[OWN + r] = weights[_W, decision[r]]
+
+
+@compiled
+def weigh_tiny_tails(q, weights, start, rows, tile, decision):
+    """Multiply tiny tails by the class weights again, after scaling them."""
+    tiny = 0
+    for r in range(rows):  # without branches, because there is hardly ever such a row
+        tiny += (tile[REST + r] < TINY_TAIL) & (tile[LEAST + r] > 0.0)
+    if tiny == 0:
+        return
+    for r in range(rows):
         if tile[REST + r] < TINY_TAIL and tile[LEAST + r] > 0.0:
             tile[TOP + r] = 0.0
-            for j in range(classes):
+            for j in range(_U(q.shape[1])):
                 if j != decision[r]:
                     product = (np.float64(q[start + r, j]) * TINY_TAIL_SCALE) * weights[_W, j]
                     tile[TOP + r] = max(tile[TOP + r], product)
