@@ -359,7 +359,7 @@ class PreservingCalibrator(Estimator):
             Probabilities whose argmax is the original prediction: an array of the library that
             the scores come from, lazy for dask collections.
         """
-        lazy = layouts.lazy_handler(scores)
+        lazy = None if type(scores) is np.ndarray else layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = _output_dtype(dtype, scores)
             function = functools.partial(self.predict_proba, dtype=out_dtype)
@@ -421,6 +421,10 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``decision``.
         """
+        if type(scores) is np.ndarray and decision is None and features is None and axis is None:
+            # There is nothing to align, and results are of the same library.
+            original = self._checked(scores)
+            return self._predict_checked(original, None, _output_dtype(dtype, original.raw))
         scores, decision, features = align_rows(scores=scores, decision=decision, features=features)
         if layouts.is_dense(axis, scores):
             outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, decision)
@@ -609,9 +613,11 @@ class PreservingCalibrator(Estimator):
 
     def _checked(self, scores: ArrayLike, decision: ArrayLike | None = None) -> CheckedScores:
         """Return validated scores, with the columns of fit and the predictions passed."""
-        self._check_fitted("repair_")
-        columns = self._reorder_columns(scores)
-        checked = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
+        if not hasattr(self, "repair_"):
+            raise self._not_fitted_error()
+        if type(scores) is not np.ndarray:
+            scores = self._reorder_columns(scores)
+        checked = CheckedScores.from_scores(scores, self._kind(), classes=self.n_classes_)
         if decision is None and not self._decision_given:
             return checked
         return replace(checked, decision=self._decision_of(checked.raw, decision))
@@ -755,6 +761,8 @@ def _decision_indices(
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
     wanted = getattr(scores, "dtype", np.float64) if dtype is None else dtype
+    if isinstance(wanted, np.dtype) and wanted.kind == "f" and wanted.itemsize <= 8:
+        return wanted
     name = dtype_name(wanted)
     # NumPy has no bfloat16; scores may be whole numbers.
     return np.dtype({"bfloat16": "float32"}.get(name, name if "float" in name else "float64"))

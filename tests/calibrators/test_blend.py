@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import warnings
 from contextlib import nullcontext
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
+from cordcal._numeric import parallel
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import (
     Calibrator,
@@ -21,6 +23,7 @@ from cordcal.calibrators import (
     register,
     unregister,
 )
+from cordcal.calibrators import blend as blend_module
 from cordcal.calibrators._base import Size
 from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
@@ -569,6 +572,36 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, failing) -
     np.testing.assert_array_equal(first.weights_, second.weights_)
     np.testing.assert_array_equal(first.held_out_.likelihood, second.held_out_.likelihood)
     np.testing.assert_array_equal(first.predict_proba(scores), second.predict_proba(scores))
+
+
+def test_threads_do_not_change_a_bit_of_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, labels = rows(400)
+    blend = Blend().fit(scores, labels)
+    monkeypatch.setattr(blend_module, "BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 64)
+    predicted, names = [], set()
+    ts = blend.members_["ts"]
+    original = ts._predict_in_domain
+    monkeypatch.setattr(
+        ts,
+        "_predict_in_domain",
+        lambda block: (names.add(threading.current_thread().name), original(block))[1],
+    )
+    for threads in (1, 3):
+        monkeypatch.setattr(blend_module, "default_threads", lambda count=threads: count)
+        predicted.append(blend.predict_proba(scores))
+    assert len(names) > 1
+    np.testing.assert_array_equal(*predicted)
+
+
+def test_changed_attributes_change_the_prediction() -> None:
+    scores, labels = rows(400)
+    model = make("irova").fit(scores, labels)
+    before = model.predict_proba(scores)
+    model.knot_y_ = np.linspace(0.1, 0.9, model.knot_y_.size)
+    changed = model.predict_proba(scores)
+    assert (changed != before).any()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(scores), changed)
 
 
 def test_a_fitted_blend_keeps_nothing_of_its_fits() -> None:

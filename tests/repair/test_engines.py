@@ -31,7 +31,7 @@ def _child(queue) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_fork_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 1000)  # use the pool before the fork
+    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 1000)  # use the pool before the fork
     eta, repaired = fit_and_repair()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -59,7 +59,7 @@ def test_workers_use_one_thread() -> None:
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_share_the_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 1000)
+    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 1000)
     cord = CORD(threads=1).fit(CASE.original, CASE.direct)
     shared = CORD(threads=threads).fit(CASE.original, CASE.direct)
     assert shared.construction_ == cord.construction_

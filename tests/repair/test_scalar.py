@@ -93,7 +93,7 @@ def test_order_threads_and_chunks_do_not_matter(
 
     case = with_zeros(random_pair(5000, 9, noise=2.0))
     expected = CORD(threads=1).fit(case.original, case.direct).construction_
-    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 2000)
+    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 2000)
     order = np.random.default_rng(threads).permutation(5000)
     found = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
     assert found == expected

@@ -127,7 +127,7 @@ def _blas_libraries() -> list[Any]:
 
 
 # Starting a pool costs 0.1 ms, so threads pay off from about 1 ms of work.
-_THREAD_ENTRIES = 2**20
+THREAD_ENTRIES = 2**20
 _IMPORT_PID = os.getpid()
 
 Result = TypeVar("Result")
@@ -203,7 +203,7 @@ def chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
     size = rows
     if threads > 1:
         # A few blocks per thread, so that one slow thread does not delay the others.
-        target = max(-(-rows // (4 * threads)), _THREAD_ENTRIES // classes)
+        target = max(-(-rows // (4 * threads)), THREAD_ENTRIES // classes)
         rounds = -(-rows // (target * threads))
         size = rows if rows <= target else -(-rows // (rounds * threads))
     size = max(1, min(most, size))

@@ -105,11 +105,15 @@ class Estimator:
     def _check_fitted(self, attribute: str) -> None:
         """Raise unless `fit` has set the attribute."""
         if not hasattr(self, attribute):
-            from sklearn.exceptions import NotFittedError
+            raise self._not_fitted_error()
 
-            raise NotFittedError(
-                f"this {type(self).__name__} is not fitted yet; call fit(scores, labels) first"
-            )
+    def _not_fitted_error(self) -> Exception:
+        from sklearn.exceptions import NotFittedError
+
+        error: Exception = NotFittedError(
+            f"this {type(self).__name__} is not fitted yet; call fit(scores, labels) first"
+        )
+        return error
 
 
 # A fit copies its calibrator, and a signature takes 0.2 ms.

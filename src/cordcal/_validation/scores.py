@@ -266,7 +266,9 @@ def as_scores(scores: ArrayLike, classes: int | None = None) -> Floats:
 
     ``classes`` is the number of columns seen in fit; another number of columns is refused.
     """
-    array = np.asarray(as_matrix(to_numpy(scores, "scores"), "scores"))
+    if type(scores) is not np.ndarray:
+        scores = to_numpy(scores, "scores")
+    array: Floats = as_matrix(scores, "scores")
     if classes is not None and array.shape[1] != classes:
         raise InputError(
             "scores",
@@ -598,6 +600,6 @@ class CheckedScores:
             block[:] = source[at if rows is None else rows[at]]
             if self.kind == "probabilities" and not known:
                 block /= _row_sums(block)
-            if not (known and domain == "probabilities"):
+            if domain != self.kind and not (known and domain == "probabilities"):
                 in_domain(block, self.kind, domain, log_floor, np)  # in place
         return out

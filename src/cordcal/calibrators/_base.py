@@ -29,9 +29,11 @@ from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
+    as_matrix,
     as_scores,
     check_kind,
     check_labels_unmasked,
+    check_same_shape,
     masked_class_error,
     read_scores,
     rescale_large_weights,
@@ -434,7 +436,8 @@ class Calibrator(Estimator, ABC):
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Return the direct probabilities of validated rows; see `predict_proba`."""
-        self._check_fitted("n_classes_")
+        if not hasattr(self, "n_classes_"):
+            raise self._not_fitted_error()
         self._check_masked(original)
         return self._predict_in_domain(original.in_domain(self.works_on, self.log_floor_))
 
@@ -583,3 +586,34 @@ class Calibrator(Estimator, ABC):
             ConvergenceWarning,
             stacklevel=stacklevel_outside_package(),
         )
+
+
+def fit_calibrator(
+    calibrator: Any,
+    original: CheckedScores,
+    labels: Any,
+    weight: Vector | None,
+    features: Any = None,
+) -> Any:
+    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._fit_checked(original, labels, weight, **_not_none(features=features))
+    optional = _not_none(sample_weight=weight, features=features)
+    return calibrator.fit(original.raw, labels, **optional)
+
+
+def predict_calibrated(
+    calibrator: Any, original: CheckedScores, features: Any = None
+) -> npt.NDArray[Any]:
+    """Return a fitted calibrator's direct probabilities of validated rows."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._predict_checked(original, **_not_none(features=features))
+    output = calibrator.predict_proba(original.raw, **_not_none(features=features))
+    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
+    check_same_shape(original.raw, "scores", direct, "direct")
+    return direct
+
+
+def _not_none(**arguments: Any) -> dict[str, Any]:
+    """Drop arguments that are None: other libraries' methods may not have them."""
+    return {name: value for name, value in arguments.items() if value is not None}

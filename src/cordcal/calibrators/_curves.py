@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,11 +15,13 @@ from cordcal._numeric.expressions import maximum, minimum
 from cordcal._numeric.types import Array, Parameters, Vector
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
-_PIECE = 2**13
+_PIECE = 2**15
 # Size of a table of starting points: for all curves together, and at least for each of them.
 _TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**9
 # With at most this many knots, comparing with each is faster than a search.
 _FEW_KNOTS = 16
+# Up to this many entries, plain Python is faster than a dozen calls of NumPy.
+_FEW_ENTRIES = 32
 
 Positions = npt.NDArray[np.intp]
 
@@ -103,6 +107,9 @@ class CurveSearch:
     shift: int
     # The knots after the first one, if they are few.
     counted: list[float]
+    # Abscissas, values and slopes, and each curve's part of them, if there are few curves.
+    lists: tuple[list[float], ...]
+    ranges: list[tuple[int, int]]
 
     @classmethod
     def of(cls, params: Parameters) -> CurveSearch:
@@ -131,6 +138,9 @@ class CurveSearch:
             origin = np.arange(origin.size) * table.shape[1] - (_bits(bounds[0]) >> shift)
             table = (table + moved[:, None]).ravel()
         counted = knot_x[1:].tolist() if start.size == 2 and knot_x.size <= _FEW_KNOTS else []
+        # Many curves are evaluated at many entries.
+        is_short = origin.size <= _FEW_ENTRIES
+        lists = tuple(part.tolist() for part in (knot_x, knot_y, slope)) if is_short else ()
         return cls(
             padded_x,
             padded_y,
@@ -143,10 +153,14 @@ class CurveSearch:
             bounds,
             shift,
             counted,
+            lists,
+            list(itertools.pairwise(start.tolist())),
         )
 
     def interpolate(self, x: Array) -> Array:
         """Evaluate the curves at all entries, in place."""
+        if x.size <= _FEW_ENTRIES:
+            return self._evaluate_few(x)
         origin = np.broadcast_to(self.origin, x.shape)
         if x.size > _PIECE and not self.counted:
             above = x > self.first_end
@@ -158,6 +172,16 @@ class CurveSearch:
                 x[above] = some
                 return x
         self._evaluate(x, origin)
+        return x
+
+    def _evaluate_few(self, x: Array) -> Array:
+        """Evaluate a curve at each entry in place, one by one."""
+        knot_x, knot_y, slope = self.lists
+        values = []
+        for value, (begin, end) in zip(x.ravel().tolist(), itertools.cycle(self.ranges)):
+            at = max(bisect_right(knot_x, value, begin, end) - 1, begin)
+            values.append(slope[at] * max(value - knot_x[at], 0.0) + knot_y[at])
+        x[...] = np.reshape(values, x.shape)
         return x
 
     def _evaluate(self, x: Array, origin: Positions) -> None:

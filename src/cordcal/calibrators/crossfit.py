@@ -26,9 +26,11 @@ from cordcal._numeric.parallel import default_threads, one_blas_thread, run_task
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.labels import check_two_classes
-from cordcal._validation.scores import LOG_FLOOR, CheckedScores, as_matrix, check_same_shape
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal._validation.warn import collect_warnings, collected
 from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, FoldRows, SharedResults
+from cordcal.calibrators._base import fit_calibrator as fit_calibrator
+from cordcal.calibrators._base import predict_calibrated as predict_calibrated
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.registry import calibrator_class, make
 from cordcal.repair.kernels import Stopwatch
@@ -187,35 +189,6 @@ def check_folds(folds: Any, rows: int) -> None:
         raise InputError("folds", f"is {folds!r}", "pass an integer of 2 or more, such as 5")
     if rows < 2:
         raise InputError("scores", "has one row, and cross-fitting needs two", "pass more rows")
-
-
-def fit_calibrator(
-    calibrator: Any,
-    original: CheckedScores,
-    labels: Any,
-    weight: Vector | None,
-    features: Any = None,
-) -> Any:
-    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight, **_not_none(features=features))
-    optional = _not_none(sample_weight=weight, features=features)
-    return calibrator.fit(original.raw, labels, **optional)
-
-
-def predict_calibrated(calibrator: Any, original: CheckedScores, features: Any = None) -> Scores:
-    """Return a fitted calibrator's direct probabilities of validated rows."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original, **_not_none(features=features))
-    output = calibrator.predict_proba(original.raw, **_not_none(features=features))
-    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
-    check_same_shape(original.raw, "scores", direct, "direct")
-    return direct
-
-
-def _not_none(**arguments: Any) -> dict[str, Any]:
-    """Drop arguments that are None: other libraries' methods may not have them."""
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def cross_fit(

@@ -8,9 +8,8 @@ from typing import Literal, Self
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric import arrays
+from cordcal._numeric import arrays, parallel
 from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.parallel import default_threads
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -300,7 +299,7 @@ class CORD(FittedRepair):
 
     def _cores(self) -> int:
         if self.threads is None:
-            return default_threads()
+            return parallel.default_threads()
         if not arrays.is_count(self.threads):
             raise InputError("threads", f"is {self.threads!r}", "pass a positive integer or None")
         return int(self.threads)
@@ -312,7 +311,7 @@ class CORD(FittedRepair):
         decision: Decisions | None,
         out: Floats,
     ) -> None:
-        eta, threads = self.eta_, self._cores()
+        eta, threads = self.eta_, self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1
         if isinstance(eta, np.ndarray):  # one scalar per level
             work = row_work(direct, ranked=True)
             engine = engine_for("repair_ranked", work, original, direct, out)
