@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import tempfile
 import time
 import tracemalloc
 import warnings
@@ -268,23 +269,55 @@ def on_cores(count: int) -> Iterator[None]:
 def print_predictions(
     model: cordcal.PreservingCalibrator, logits: np.ndarray, repeats: int
 ) -> None:
-    """Print the time of a prediction of all rows, and of one row."""
-    blend = model.calibrator_
-    members, whole, plain = least_seconds(
-        time.process_time,
-        repeats,
-        lambda: [member.predict_proba(logits) for member in blend.members_.values()],
-        lambda: blend.predict_proba(logits),
+    """Print the time of a prediction of all rows, with its repair, and of one row."""
+    calls = (
+        lambda: [member.predict_proba(logits) for member in model.calibrator_.members_.values()],
+        lambda: model.predict_proba(logits),
         lambda: softmax(logits.astype(np.float64)),
     )
-    (row,) = least_seconds(
-        time.process_time, 3, lambda: [model.predict_proba(logits[:1]) for _ in range(100)]
-    )
+    members, whole, plain = least_seconds(time.process_time, repeats, *calls)
     print(
-        f"  predict: {whole / members:.2f} × its members, {whole / plain:.0f} × softmax; one row "
-        f"with its repair {row * 1e4:.0f} µs",
+        f"  predict: {whole / members:.2f} × its members, {whole / plain:.1f} × softmax "
+        f"({', '.join(model.calibrator_.members_)})",
         flush=True,
     )
+    *_, plain_wall = waiting = least_seconds(time.perf_counter, repeats, *calls)
+    print(f"  the same by the clock, on all cores: {waiting[1] / plain_wall:.1f} × softmax")
+    for name, run in one_row_calls(model, logits[:1]).items():
+        (row,) = least_seconds(time.process_time, 5, lambda run=run: [run() for _ in range(100)])
+        print(f"  one row, {name}: {row * 1e4:.0f} µs", flush=True)
+
+
+def one_row_calls(
+    model: cordcal.PreservingCalibrator, row: np.ndarray
+) -> dict[str, Callable[[], object]]:
+    """Return what predicts one row: NumPy, and torch and onnxruntime if they are installed."""
+    calls: dict[str, Callable[[], object]] = {"NumPy": lambda: model.predict_proba(row)}
+    try:
+        import torch
+
+        from cordcal.torch import PreservingModule
+    except ImportError:
+        return calls
+    torch.set_num_threads(1)
+    module, tensor = PreservingModule(model).eval().requires_grad_(False), torch.tensor(row)
+    calls["torch"] = lambda: module(tensor)
+    try:
+        import onnxruntime
+
+        from cordcal.onnx import export
+    except ImportError:
+        return calls
+    with tempfile.TemporaryDirectory() as folder:
+        export(model, f"{folder}/model.onnx")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(
+            f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"]
+        )
+    feed = {session.get_inputs()[0].name: row}
+    calls["onnxruntime"] = lambda: session.run(None, feed)
+    return calls
 
 
 def print_peers(

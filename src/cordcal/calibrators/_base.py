@@ -420,7 +420,9 @@ class Calibrator(Estimator, ABC):
         attributes = [getattr(self, name) for name in self._parameter_names]
         known = _known_parameters.get(self)
         if known is None or any(map(operator.is_not, attributes, known[0])):
-            known = _known_parameters[self] = attributes, self._parameters()
+            # Python's numbers, because NumPy takes longer for arrays without dimensions.
+            params = {name: x if x.ndim else x.item() for name, x in self._parameters().items()}
+            known = _known_parameters[self] = attributes, params
         return known[1]
 
     def _accepts_masked(self) -> bool:

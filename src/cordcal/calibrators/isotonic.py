@@ -456,8 +456,10 @@ class IsotonicPooled(Calibrator):
 def break_ties_to_first(probabilities: Array, top: Array, xp: Any) -> Array:
     """Raise the top class where rounding ties it: originals within 1e-7 of each other."""
     if xp is np:
-        tied = np.flatnonzero(probabilities.argmax(axis=1) != top)
-        probabilities[tied, top[tied]] = np.nextafter(probabilities[tied].max(axis=1), 2.0)
+        is_tied = probabilities.argmax(axis=1) != top
+        if is_tied.any():
+            tied = np.flatnonzero(is_tied)
+            probabilities[tied, top[tied]] = np.nextafter(probabilities[tied].max(axis=1), 2.0)
         return probabilities
     tied = (xp.argmax(probabilities, axis=1) != top)[:, None]
     above = row_max(probabilities, xp) * (1.0 + 2.0**-52)
