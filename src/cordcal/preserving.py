@@ -57,7 +57,7 @@ from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 from cordcal.repair.fitted import refuse_ranking
-from cordcal.repair.prediction_rule import PredictionRule
+from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
@@ -257,6 +257,9 @@ class PreservingCalibrator(Estimator):
         kind = self._kind()
         array = as_scores(scores)
         columns = self._check_columns(scores, array.shape[1])
+        by_argmax = isinstance(self.rule, str) and self.rule == "argmax"
+        if not isinstance(self.rule, str):
+            check_rule(self.rule, array.shape[1], "scores")  # before the calibrator is fitted
         indices = names_to_indices(labels, array.shape, names)
         # Predictions are of the same kind as the labels: names or column indices.
         by_name = indices is not labels or (names and nondefault_integers(names))
@@ -267,10 +270,8 @@ class PreservingCalibrator(Estimator):
         original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
         if decision is not None:
             original = _with_decision(original, decision, names)
-        caveats = find_caveats(original, _indices_or_none(labels, array.shape), weight, columns)
-        if not (isinstance(self.rule, str) and self.rule == "argmax"):
-            # A rule explains an accuracy below the most frequent class's share.
-            caveats = [c for c in caveats if c.key != "chance" or "chance" in c.figures]
+        truth = _indices_or_none(labels, array.shape)
+        caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
         with suppress_repeats(caveats):
             return self._fit_checked(

@@ -183,7 +183,7 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
     (sentence,) = warnings_of(logits, labels)
     assert "is below the most frequent class's share (69.7%)" in sentence
     # Predictions that are related to the labels may be of a weighted classifier.
-    assert 'pass rule="learnt"' in sentence
+    assert "the rule 'learnt'" in sentence
     PreservingCalibrator("ts", rule="learnt").fit(logits, labels)
     with pytest.warns(UserWarning, match="are the labels those of these rows"):
         PreservingCalibrator("ts", rule="learnt").fit(logits, rng.permutation(labels))
@@ -277,4 +277,4 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
             caveats = find_caveats(original, content["labels"].astype(np.intp))
         if caveats:
             doubted[path.stem] = [caveat.key for caveat in caveats]
-    assert doubted == {BELOW_MAJORITY: ["chance"]}
+    assert doubted == {BELOW_MAJORITY: ["class weights"]}

@@ -59,8 +59,8 @@ class Caveat:
     Attributes
     ----------
     key : str
-        Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"scores"``, ``"rows"``,
-        ``"overlap"``, ``"classes"`` or ``"indistinct"``.
+        Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"class weights"``, ``"scores"``,
+        ``"rows"``, ``"overlap"``, ``"classes"`` or ``"indistinct"``.
     sentence : str
         A description with its figures.
     figures : mapping of str to float
@@ -89,6 +89,8 @@ def find_caveats(
     labels: Labels | None = None,
     weight: Vector | None = None,
     names: Sequence[str] | None = None,
+    *,
+    by_argmax: bool = True,
 ) -> list[Caveat]:
     """Return the caveats about calibration rows, at most one per cause.
 
@@ -102,6 +104,9 @@ def find_caveats(
         Weights of the rows; rows of weight zero do not count.
     names : sequence of str, optional
         Names of the columns.
+    by_argmax : bool
+        Whether the prediction is meant to be the likeliest class.  If not, an accuracy below the
+        most frequent class's share is expected.
     """
     if labels is not None:
         counted = labels if weight is None else labels[weight > 0.0]
@@ -125,7 +130,8 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
-    return [caveat for caveat in caveats if caveat is not None]
+    expected = None if by_argmax else "class weights"
+    return [caveat for caveat in caveats if caveat is not None and caveat.key != expected]
 
 
 def warn_about(caveats: Iterable[Caveat]) -> None:
@@ -152,9 +158,9 @@ def already_warned(*, by_labels: bool = False) -> bool:
     """Whether an earlier warning explains a warning about an optimum.
 
     A poor classifier may be less accurate than its most frequent class without any mistake, so
-    that caveat (``"chance"``) only explains warnings that blame the labels (``by_labels``).
+    these caveats only explain warnings that blame the labels (``by_labels``).
     """
-    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance"})
+    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance", "class weights"})
 
 
 def label_caveat(
@@ -220,7 +226,7 @@ def label_caveat(
         if accuracy - expected <= _GAIN_ERRORS * error:
             return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
         cause = "was the classifier trained with class weights or on resampled rows?"
-        return Caveat("chance", f'{start}: {cause} Then pass rule="learnt"', figures)
+        return Caveat("class weights", f"{start}: {cause} Then use the rule 'learnt'", figures)
     if not by_chance:
         return None
     return Caveat(

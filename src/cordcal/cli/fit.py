@@ -141,7 +141,7 @@ def fit(
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {scores}")
-        _warn_about_caveats(calibration, labels)
+        _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", SuspectDataWarning
@@ -181,7 +181,7 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
     explained = ""
     if learnt is not None:
         explained = f"; it explains {learnt.n_explained:,} of {learnt.n:,} predictions by itself"
-    return f"largest weight × probability{explained}; use the decision, not the argmax"
+    return f"largest weight × probability{explained}; use predicted classes, not the argmax"
 
 
 def _calibrator(
@@ -221,7 +221,7 @@ def _calibrator(
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, labels: Labels) -> None:
+def _warn_about_caveats(calibration: Scores, labels: Labels, *, by_argmax: bool) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
     from cordcal._validation.caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
@@ -229,8 +229,9 @@ def _warn_about_caveats(calibration: Scores, labels: Labels) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit gives the other warnings
         original = CheckedScores.from_scores(calibration.values, calibration.kind, fitting=True)
-    for concern in find_caveats(original, labels, calibration.weights, calibration.class_names):
-        echo_error(f"cordcal: warning: {calibration.path}: {concern.sentence}")
+    rows = (original, labels, calibration.weights, calibration.class_names)
+    for caveat in find_caveats(*rows, by_argmax=by_argmax):
+        echo_error(f"cordcal: warning: {calibration.path}: {caveat.sentence}")
 
 
 def _check_key(calibrator: str) -> None:

@@ -73,7 +73,8 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "columns": list(getattr(model, "score_columns_", ())) or None,
         "preserve": getattr(model, "preserve", 1),
         "calibration_rows": None if construction is None else construction.n,
-        "decisions_the_calibrator_changed": None
+        "rule": None if (rule := getattr(model, "rule_", None)) is None else repr(rule),
+        "predictions_the_calibrator_changed": None
         if construction is None
         else construction.n_changed,
         "problems": [],

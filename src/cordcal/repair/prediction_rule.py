@@ -190,7 +190,7 @@ class PredictionRule:
         return f"PredictionRule([{shown}{more}])"
 
 
-def check_rule(rule: object, classes: int, argument: str = "direct") -> PredictionRule | None:
+def check_rule(rule: ArrayLike, classes: int, argument: str = "direct") -> PredictionRule | None:
     """Return a caller's ``rule=`` as a rule for this many classes, None for ``"argmax"``.
 
     ``argument`` is what has the classes, for messages.
@@ -210,10 +210,12 @@ def check_rule(rule: object, classes: int, argument: str = "direct") -> Predicti
             'write rule="argmax", pass weights per class, or learn them with '
             'PreservingCalibrator(rule="learnt")',
         )
-    if not isinstance(rule, PredictionRule):
-        rule = PredictionRule(_check_weights(rule, "rule"))
-    _check_length(rule, classes, argument)
-    return rule
+    try:
+        checked = rule if isinstance(rule, PredictionRule) else PredictionRule(rule)
+    except InputError as error:
+        raise error.with_argument("rule") from None
+    _check_length(checked, classes, argument)
+    return checked
 
 
 def strictly_first(
@@ -284,7 +286,7 @@ def _scaled(weights: Vector) -> Vector:
     if low / high < 1.0 / MAX_RATIO:
         raise InputError(
             "weights",
-            f"range from {low:g} to {high:g}",
+            f"has numbers from {low:g} to {high:g}",
             f"pass weights whose ratios are at most {MAX_RATIO:g}",
         )
     # Centred, the weights have full precision in float16 too, up to the largest ratio.
