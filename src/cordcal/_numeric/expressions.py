@@ -51,14 +51,14 @@ def maximum(x: Array, bound: float | Array, xp: Namespace) -> Array:
     """Return the larger of each entry and a number or array."""
     if xp is np:
         return np.maximum(x, bound, out=x)
-    return xp.where(x < bound, xp.zeros_like(x) + bound, x)
+    return xp.clamp(x, min=bound)
 
 
 def minimum(x: Array, bound: float | Array, xp: Namespace) -> Array:
     """Return the smaller of each entry and a number or array."""
     if xp is np:
         return np.minimum(x, bound, out=x)
-    return xp.where(x > bound, xp.zeros_like(x) + bound, x)
+    return xp.clamp(x, max=bound)
 
 
 def softplus(x: Array, xp: Namespace) -> Array:

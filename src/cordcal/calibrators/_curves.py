@@ -50,11 +50,16 @@ def curve_parameters(
     array([[0. , 0.1, 0.6, 1. ]])
     """
     start = np.array([0, knot_x.size]) if knot_start is None else knot_start
-    rounds = int(np.diff(start).max() - 1).bit_length()
+    count = np.diff(start)
+    rounds = int(count.max() - 1).bit_length()
+    padded = np.full((count.size, count.max()), np.inf)
+    padded[np.arange(count.max()) < count[:, None]] = knot_x
     params = {
         "knot_x_": knot_x,
         "knot_y_": knot_y,
         "knot_start_": start,
+        # For torch, and for graphs.
+        "padded_": padded,
         "stride_": 2 ** np.arange(rounds, dtype=np.int64)[::-1],
     }
     return params if slope is None else {**params, "slope_": slope}
@@ -71,10 +76,13 @@ def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
             params["search_"] = search  # for the next rows
         return search.interpolate(x)
     knot_x, start = params["knot_x_"], params["knot_start_"]
-    at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
-    for i in range(params["stride_"].shape[0]):
-        candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
-        at = xp.where(knot_x[candidate] <= x, candidate, at)
+    if hasattr(xp, "searchsorted"):
+        at = _search_torch(x, params, xp)
+    else:
+        at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
+        for i in range(params["stride_"].shape[0]):
+            candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
+            at = xp.where(knot_x[candidate] <= x, candidate, at)
     x0, y0 = knot_x[at], params["knot_y_"][at]
     if "slope_" in params:
         slope = params["slope_"][at]
@@ -83,6 +91,17 @@ def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
         run = knot_x[right] - x0
         slope = (params["knot_y_"][right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
     return slope * maximum(x - x0, 0.0, xp) + y0
+
+
+def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
+    """Return each entry's last knot at or below it, else its curve's first one."""
+    knots, start = params["padded_"], params["knot_start_"]
+    if knots.shape[0] == 1:
+        above = xp.searchsorted(knots[0], x, right=True)
+    else:
+        above = xp.searchsorted(knots, x.T.contiguous(), right=True).T
+    # Also a NaN stays within its curve.
+    return xp.clamp(above + (start[:-1] - 1), min=start[:-1], max=start[1:] - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

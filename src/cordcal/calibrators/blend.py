@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import default_threads, run_blocks
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
@@ -327,10 +328,19 @@ class Blend(Calibrator):
 
     @classmethod
     def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
-        total = None
-        for key in [name.removesuffix("/share") for name in params if name.endswith("/share")]:
-            inner = _member_arrays(params, key)
-            part = calibrator_class(key)._direct_proba(scores, kind, inner, xp=xp) * inner["share"]
+        members: dict[str, dict[str, Array]] = {}
+        for path, value in params.items():
+            key, _, name = path.rpartition("/")
+            if key:
+                members.setdefault(key, {})[name] = value
+        total, domains = None, {}
+        for key, inner in members.items():
+            member = calibrator_class(key)
+            if member.works_on not in domains:
+                domains[member.works_on] = in_domain(
+                    scores, kind, member.works_on, inner["log_floor_"], xp
+                )
+            part = member._map(domains[member.works_on], inner, xp=xp) * inner["share"]
             total = part if total is None else total + part
         return total
 

@@ -262,6 +262,14 @@ class Graph:
         shape = _broadcast(condition.shape, _broadcast(x.shape, y.shape))
         return self.node("Where", [condition, x, y], x.dtype, shape)
 
+    # torch's name, because the array API has no function for an array and a number.
+    def clamp(self, x: Value, *, min: Operand | None = None, max: Operand | None = None) -> Value:
+        for operator, bound in (("Max", min), ("Min", max)):
+            if bound is not None:
+                other = self._value(bound, x)
+                x = self.node(operator, [x, other], x.dtype, _broadcast(x.shape, other.shape))
+        return x
+
     # A scalar is enough, because it broadcasts.
     def zeros_like(self, x: Value) -> Value:
         return self.constant(x.dtype.type(0))

@@ -15,9 +15,10 @@ from cordcal.preserving import PreservingCalibrator
 from cordcal.repair.fitted import check_rule_dtype
 
 try:
-    import array_api_compat.torch as xp
     import torch
     from torch import Tensor, nn
+
+    from cordcal.export import _torch_functions as xp
 except ImportError as error:
     raise ImportError(
         "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"

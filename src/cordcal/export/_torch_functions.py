@@ -1,0 +1,26 @@
+"""torch's functions for array expressions: array-api-compat's, but some without its overhead.
+
+Those look for types to promote, which takes several times as long as a small operation.
+"""
+
+from array_api_compat.torch import *  # noqa: F403
+from torch import Tensor, amax, amin, where
+from torch import sum as _sum
+
+
+def sum(x: Tensor, *, axis: int, keepdims: bool = False) -> Tensor:
+    """Return the sum along an axis."""
+    return _sum(x, dim=axis, keepdim=keepdims)
+
+
+def max(x: Tensor, *, axis: int, keepdims: bool = False) -> Tensor:
+    """Return the maximum along an axis."""
+    return amax(x, dim=axis, keepdim=keepdims)
+
+
+def min(x: Tensor, *, axis: int, keepdims: bool = False) -> Tensor:
+    """Return the minimum along an axis."""
+    return amin(x, dim=axis, keepdim=keepdims)
+
+
+__all__ = ["max", "min", "sum", "where"]
