@@ -59,7 +59,7 @@ SHORT = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 @dataclass(frozen=True)
 class Ratio:
-    """A geometric mean over sources, its interval, and the sets below one."""
+    """A geometric mean over sources, its interval and range without any one, the sets below one."""
 
     mean: float
     low: float
@@ -67,6 +67,7 @@ class Ratio:
     below: int
     sets: int
     worst: float
+    without_one: tuple[float, float]
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -140,7 +141,9 @@ class Run:
             pairs = [(own[seed][metric], others[seed][metric]) for seed in own if seed in others]
             if pairs:
                 logs[name] = float(np.mean([math.log(a / b) for a, b in pairs]))
-        mean, low, high = interval(self.over_sources(logs, unit))
+        values = self.over_sources(logs, unit)
+        mean, low, high = interval(values)
+        without = [np.delete(values, at).mean() for at in range(len(values))]
         return Ratio(
             math.exp(mean),
             math.exp(low),
@@ -148,6 +151,7 @@ class Run:
             sum(value < 0.0 for value in logs.values()),
             len(logs),
             math.exp(max(logs.values())),
+            (math.exp(min(without)), math.exp(max(without))),
         )
 
     def mean(self, output: str, metric: str) -> float:
@@ -275,6 +279,7 @@ def against_others(runs: Sequence[Run]) -> str:
                         NAMES[against],
                         SHORT[metric],
                         by_source,
+                        "{:.3f} to {:.3f}".format(*by_source.without_one),
                         by_data,
                         higher_floor,
                         f"{by_source.below} of {by_source.sets}",
@@ -283,6 +288,7 @@ def against_others(runs: Sequence[Run]) -> str:
                 )
     heading = (
         "Commit", "Default against", "By", "ratio, sources count the same",
+        "without any one source",
         "ratio, data sets count the same", "clipped at 1e-6", "below on", "largest ratio",
     )  # fmt: skip
     return table(heading, lines)
@@ -517,9 +523,10 @@ def render(study: dict[str, Any], folder: Path) -> None:
         f"summary-{FORMER}": (lambda: summary(former), f"Commit {FORMER}. {ratios}"),
         "against": (
             lambda: against_others(runs),
-            f"The default, blend + lift, against other outputs. {ratios} The next column lets "
-            "every data set count the same instead, since several sources use the same images or "
-            "questions; the next clips probabilities at 1e-6 instead of 1e-12.",
+            f"The default, blend + lift, against other outputs. {ratios} Then the range of the "
+            "ratio if one source is left out; the ratio if every data set counts the same, since "
+            "several sources use the same images or questions; and with probabilities clipped at "
+            "1e-6 instead of 1e-12.",
         ),
         "claims": (
             lambda: claims(study, runs),
