@@ -236,7 +236,7 @@ def collect(options: argparse.Namespace) -> None:
         for each in cells
         for group, measured in each["groups"].items()
         for name in measured
-        if name != "rows"
+        if name in ("original", "ts", "mono", "sms", "blend", "blend + lift")
     ]
     write_csv(HERE / "fresh" / f"{options.commit}-groups.csv", lines)
 

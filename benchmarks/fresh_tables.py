@@ -343,17 +343,17 @@ def subjects(run: Run) -> str:
     ratios = run.subjects(DEFAULT, "ts")
     models = list(dict.fromkeys(name for name, _ in ratios))
     rows = {line["group"]: line["rows"] for line in run.groups}
-    lines: list[Sequence[Any]] = [
-        (
-            "**below 1**",
-            "",
-            *(f"**{sum(ratios[m, group] < 1 for group in rows)} of {len(rows)}**" for m in models),
+    counts = []
+    for model in models:
+        own = [value for (name, _), value in ratios.items() if name == model]
+        counts.append(f"**{sum(value < 1.0 for value in own)} of {len(own)}**")
+    lines: list[Sequence[Any]] = [("**below 1**", "", *counts)]
+    for group in sorted(rows):
+        known = [(model, group) in ratios for model in models]
+        shown = (
+            f"{ratios[m, group]:.3f}" if k else "–" for m, k in zip(models, known, strict=True)
         )
-    ]
-    lines += [
-        (group, rows[group], *(f"{ratios[model, group]:.3f}" for model in models))
-        for group in sorted(rows)
-    ]
+        lines.append((group, rows[group], *shown))
     return table(("Subject", "evaluation rows", *models), lines)
 
 
@@ -423,13 +423,11 @@ def worst(run: Run, against: str, count: int = 4) -> str:
     for name in sorted(run.sets(DEFAULT, against), key=ratio, reverse=True)[:count]:
         facts = run.rows[name]
         free, kept = run.values[name, "blend"], run.values[name, DEFAULT]
-        direct = run.values.get((name, "sms"))
-        gained = (
-            "–"
-            if direct is None
-            else f"{100 * direct['tpcr']:.1f} / "
-            f"{100 * (direct['accuracy'] - run.get(name, 'original', 'accuracy')):+.1f}"
-        )
+        direct, gained, same_repair = run.values.get((name, "sms")), "–", "–"
+        if direct is not None:
+            accuracy = direct["accuracy"] - run.get(name, "original", "accuracy")
+            gained = f"{100 * direct['tpcr']:.1f} / {100 * accuracy:+.1f}"
+            same_repair = f"{run.set_ratio(name, DEFAULT, 'sms + cord'):.3f}"
         lines.append(
             (
                 name,
@@ -438,6 +436,7 @@ def worst(run: Run, against: str, count: int = 4) -> str:
                 f"{free['nll'] - run.get(name, against, 'nll'):+.4f}",
                 f"{kept['nll'] - free['nll']:+.4f}",
                 gained,
+                same_repair,
                 facts["fit_errors"],
                 facts["fit_rows"],
                 facts["tied_rows"],
@@ -446,7 +445,7 @@ def worst(run: Run, against: str, count: int = 4) -> str:
     heading = (
         "Set", "ratio of NLL", "default minus it", "blend minus it",
         "cost of keeping (default minus blend)",
-        "SMS: predictions changed (%) / accuracy gained (points)",
+        "SMS: predictions changed (%) / accuracy gained (points)", "ratio to SMS + CORD",
         "errors to fit on", "rows to fit on", "tied rows",
     )  # fmt: skip
     return table(heading, lines)
