@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+import runpy
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,19 @@ def test_pages_name_no_machine() -> None:
 
 def test_blocks_end_where_they_should() -> None:
     assert all("```" not in code for page in PAGES for code in blocks(page, "python"))
+
+
+def test_tables_of_unused_files_are_those_of_their_numbers(tmp_path: Path) -> None:
+    stored = DOCS / "results" / "fresh"
+    for path in stored.glob("*.csv"):
+        shutil.copy(path, tmp_path)
+    study = tomllib.loads((stored.parent / "fresh.toml").read_text("utf-8"))
+    runpy.run_path(str(ROOT / "benchmarks" / "fresh_tables.py"))["render"](study, tmp_path)
+    tables = sorted(path.name for path in stored.glob("*.md"))
+    assert len(tables) > 10
+    assert tables == sorted(path.name for path in tmp_path.glob("*.md"))
+    for name in tables:
+        assert (tmp_path / name).read_text("utf-8") == (stored / name).read_text("utf-8"), name
+    account = (stored.parent / "README.md").read_text("utf-8")
+    for name in ("summary", "claims", "boosting", "regret", "worst-sms", "worst-ts", "paper"):
+        assert (stored / f"{name}.md").read_text("utf-8").split("\n\n")[0] in account, name
