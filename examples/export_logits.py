@@ -48,7 +48,7 @@ def export(
     The logits are kept in float32 as the model gives them: no softmax, no scaling.  The
     features are what enters the model's last linear layer; without one, none are written.
     """
-    last = next((each for each in reversed(list(model.modules())) if _is_linear(each)), None)
+    last = next((module for module in reversed(list(model.modules())) if _is_linear(module)), None)
     features: list[np.ndarray] = []
 
     def keep(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:

@@ -32,8 +32,8 @@ print(
 from sklearn.calibration import CalibratedClassifierCV
 
 usual = CalibratedClassifierCV(classifier).fit(X_train, y_train)
-for name, found in (("the weighted model", prediction), ("calibrated", usual.predict(X_test))):
-    print(f"{name}: finds {recall_score(y_test, found):.0%} of the positive rows")
+for name, predicted in (("the weighted model", prediction), ("calibrated", usual.predict(X_test))):
+    print(f"{name}: finds {recall_score(y_test, predicted):.0%} of the positive rows")
 
 # %%
 # Keep the predictions

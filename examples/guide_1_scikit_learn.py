@@ -32,17 +32,17 @@ print(f"CalibratedClassifierCV changes {changed:.1%} of the predictions")
 # -----------
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 
-kept = PreservingCalibratedClassifierCV(FrozenEstimator(classifier), method="isotonic", cv=3)
-kept.fit(X_calibration, y_calibration)
-proba = kept.predict_proba(X_test)
-print((kept.predict(X_test) == classifier.predict(X_test)).all())
-print((kept.classes_[proba.argmax(axis=1)] == classifier.predict(X_test)).all())
+preserving = PreservingCalibratedClassifierCV(FrozenEstimator(classifier), method="isotonic", cv=3)
+preserving.fit(X_calibration, y_calibration)
+proba = preserving.predict_proba(X_test)
+print((preserving.predict(X_test) == classifier.predict(X_test)).all())
+print((preserving.classes_[proba.argmax(axis=1)] == classifier.predict(X_test)).all())
 
 # %%
 # ``predict`` is the classifier's own, and the argmax of ``predict_proba`` agrees with it, so that
 # ``argmax(predict_proba) == predict`` holds even for classifiers (``SVC``, threshold wrappers) for
 # which it did not before. The usual probabilities are still there, as ``direct_proba``:
-print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e-12)
+print(np.abs(preserving.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e-12)
 
 # %%
 # Naive Bayes is nearly always certain: the grey line. Both calibrated outputs know
@@ -53,7 +53,7 @@ from cordcal import plots
 
 outputs = {
     "original": classifier.predict_proba(X_test),
-    "direct": kept.direct_proba(X_test),
+    "direct": preserving.direct_proba(X_test),
     "repaired": proba,
 }
 plots.reliability_diagram(outputs, y_test, bins=6)

@@ -58,8 +58,8 @@ print("repaired", repaired[row].round(4))
 decided = original.argmax(axis=1)
 decided[original[:, 3] > 0.3] = 3
 careful = cordcal.CORD().fit(original[:2000], direct[:2000], decision=decided[:2000])
-kept = careful.transform(original[2000:], direct[2000:], decision=decided[2000:])
-print((kept.argmax(axis=1) == decided[2000:]).all())
+repaired_rows = careful.transform(original[2000:], direct[2000:], decision=decided[2000:])
+print((repaired_rows.argmax(axis=1) == decided[2000:]).all())
 
 # %%
 # In place, and other arrays

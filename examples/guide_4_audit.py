@@ -36,26 +36,26 @@ direct = calibrated.predict_proba(pixels[new] / 16)
 # ---------
 import cordcal
 
-found = cordcal.audit(original, direct, labels[new])
-print(found.interpret())
+result = cordcal.audit(original, direct, labels[new])
+print(result.interpret())
 
 # %%
 # Numbers instead of words
 # ------------------------
 # Everything is a field; ``to_dict()`` gives plain values for a log or a dashboard.
-changes = found.changes
+changes = result.changes
 print(f"{changes.n_changed} of {changes.n} predictions change ({changes.tpcr:.2%})")
 print(f"wrong to right {changes.n_gained}, right to wrong {changes.n_lost}", end=", ")
 print(f"wrong to wrong {changes.n_neutral}")
-for measure in found.measures:
+for measure in result.measures:
     print(f"{measure.measure:<14} direct {measure.direct:.4f}   repaired {measure.repaired:.4f}")
 
 # %%
 # Where it changes predictions
 # ----------------------------
-for group in sorted(found.by_class, key=lambda group: -group.changes.tpcr)[:3]:
+for group in sorted(result.by_class, key=lambda group: -group.changes.tpcr)[:3]:
     print(f"predictions of {group.group}: {group.changes.tpcr:.1%} of {group.changes.n} change")
-for group in found.by_confidence:
+for group in result.by_confidence:
     print(f"confidence {group.group:<14} {group.changes.tpcr:6.1%} of {group.changes.n:3} change")
 
 # %%

@@ -27,8 +27,8 @@ calibration, evaluation = slice(0, 500), slice(500, None)
 model = cordcal.PreservingCalibrator("vs", input="probabilities").fit(
     scores[calibration], y_rest[calibration]
 )
-found = model.predict_both(scores[evaluation])
-original, direct, repaired = scores[evaluation], found.direct, found.repaired
+both = model.predict_both(scores[evaluation])
+original, direct, repaired = scores[evaluation], both.direct, both.repaired
 labels = y_rest[evaluation]
 
 # %%

@@ -135,7 +135,7 @@ class Interrupted(KeyboardInterrupt):
 
     Parameters
     ----------
-    kept : str
+    progress : str
         Which results were kept.
     hint : str
         How to continue. ``{option}`` is replaced by the formatted ``option``.
@@ -149,16 +149,16 @@ class Interrupted(KeyboardInterrupt):
     'pass resume=True'
     """
 
-    def __init__(self, kept: str, hint: str, *, option: Option | None = None) -> None:
-        self.kept, self.hint, self.option = kept, hint, option
-        super().__init__(kept, hint)
+    def __init__(self, progress: str, hint: str, *, option: Option | None = None) -> None:
+        self.progress, self.hint, self.option = progress, hint, option
+        super().__init__(progress, hint)
 
     def hint_for(self, option_format: OptionFormat | None = None) -> str:
         """Return the hint, with the proposed option in the caller's syntax."""
         return _format_hint(self.hint, self.option, option_format)
 
     def __str__(self) -> str:
-        return f"{self.kept}; {self.hint_for()}"
+        return f"{self.progress}; {self.hint_for()}"
 
 
 def _format_hint(hint: str, option: Option | None, option_format: OptionFormat | None) -> str:

@@ -761,10 +761,10 @@ def _decision_indices(
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
-    wanted = getattr(scores, "dtype", np.float64) if dtype is None else dtype
-    if isinstance(wanted, np.dtype) and wanted.kind == "f" and wanted.itemsize <= 8:
-        return wanted
-    name = dtype_name(wanted)
+    requested = getattr(scores, "dtype", np.float64) if dtype is None else dtype
+    if isinstance(requested, np.dtype) and requested.kind == "f" and requested.itemsize <= 8:
+        return requested
+    name = dtype_name(requested)
     # NumPy has no bfloat16; scores may be whole numbers.
     return np.dtype({"bfloat16": "float32"}.get(name, name if "float" in name else "float64"))
 

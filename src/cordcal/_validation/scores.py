@@ -510,14 +510,14 @@ class CheckedScores:
         What the scores are.
     decision : ndarray of int of shape (n,)
         The argmax of ``raw``, the smallest index on ties.
-    given : ndarray of shape (n, K), optional
+    original : ndarray of shape (n, K), optional
         p⁰ in float64, if it is not what the scores are converted to.
     """
 
     raw: Floats
     kind: Kind
     decision: Decisions
-    given: Matrix | None = None
+    original: Matrix | None = None
 
     @classmethod
     def from_scores(
@@ -550,7 +550,9 @@ class CheckedScores:
     @functools.cached_property
     def probabilities(self) -> Matrix:
         """p⁰ in float64."""
-        return self.in_domain("probabilities", LOG_FLOOR) if self.given is None else self.given
+        return (
+            self.in_domain("probabilities", LOG_FLOOR) if self.original is None else self.original
+        )
 
     @functools.cached_property
     def masked(self) -> npt.NDArray[np.bool_]:
@@ -563,8 +565,8 @@ class CheckedScores:
 
     def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
-        given = None if self.given is None else self.given[rows]
-        part = CheckedScores(self.raw[rows], self.kind, self.decision[rows], given)
+        original = None if self.original is None else self.original[rows]
+        part = CheckedScores(self.raw[rows], self.kind, self.decision[rows], original)
         if "probabilities" in self.__dict__:
             part.__dict__["probabilities"] = self.probabilities[rows]
         return part
@@ -590,7 +592,7 @@ class CheckedScores:
         memory : ndarray, optional
             At least as many rows of float64.
         """
-        probabilities: Matrix | None = self.__dict__.get("probabilities", self.given)
+        probabilities: Matrix | None = self.__dict__.get("probabilities", self.original)
         known = probabilities is not None and "probabilities" in (domain, self.kind)
         source: Floats = self.raw if probabilities is None or not known else probabilities
         shape = self.rows if rows is None else len(rows), self.classes

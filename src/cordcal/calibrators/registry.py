@@ -202,13 +202,13 @@ def _most_similar(text: str) -> str | None:
     """
     names = {_FILLERS.sub("", cls.lower()): key for key, (_, cls) in _CLASSES.items()}
     names |= {_FILLERS.sub("", key): key for key in available()} | _ALIASES
-    wanted = _FILLERS.sub("", text.lower())
-    if wanted in names:
-        return names[wanted]
+    query = _FILLERS.sub("", text.lower())
+    if query in names:
+        return names[query]
     for name, key in names.items():  # a part of a name, or more than a name
-        if min(len(name), len(wanted)) > 2 and (name.startswith(wanted) or wanted.startswith(name)):
+        if min(len(name), len(query)) > 2 and (name.startswith(query) or query.startswith(name)):
             return key
-    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.76)
+    close = difflib.get_close_matches(query, names, n=1, cutoff=0.76)
     return names[close[0]] if close else None
 
 

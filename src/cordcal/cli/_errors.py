@@ -154,7 +154,7 @@ def problem_from_interrupt(error: KeyboardInterrupt) -> Problem:
     if not isinstance(error, Interrupted):
         reason = "interrupted; nothing was written"
         return Problem(reason, reason=reason, exit_code=INTERRUPTED)
-    reason, hint = f"interrupted; {error.kept}", error.hint_for(as_command_option)
+    reason, hint = f"interrupted; {error.progress}", error.hint_for(as_command_option)
     return Problem(f"{reason}; {hint}", reason=reason, hint=hint, exit_code=INTERRUPTED)
 
 

@@ -87,9 +87,9 @@ def measure_constraint_cost(
     repairs = [loss for loss in (cord, lift) if loss is not None]
     # CORD and Lift also read the original probabilities, so either may be better than the best
     # function of the direct mass.  What keeps every prediction is also allowed without the limit.
-    kept = min([smallest_loss(mass, right, share, end), *repairs])
-    free = min(smallest_loss(mass, right, share, np.zeros(len(end))), kept)
-    return ConstraintCost(kept, free, cord, lift)
+    constrained = min([smallest_loss(mass, right, share, end), *repairs])
+    free = min(smallest_loss(mass, right, share, np.zeros(len(end))), constrained)
+    return ConstraintCost(constrained, free, cord, lift)
 
 
 def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end: Vector) -> float:

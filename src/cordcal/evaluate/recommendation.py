@@ -151,10 +151,10 @@ class Recommendation:
         """What it brings on the evaluation rows, in one line; empty without a recommendation."""
         if not self.after:
             return ""
-        kept = f"Predictions changed: 0 of {self.n_rows:,}."
+        count = f"Predictions changed: 0 of {self.n_rows:,}."
         if self.key == ORIGINAL[0]:
-            return kept
-        return f"{kept} {', '.join(map(self._change, ('nll', 'ece')))}."
+            return count
+        return f"{count} {', '.join(map(self._change, ('nll', 'ece')))}."
 
     def _change(self, metric: str) -> str:
         record = METRICS[metric]

@@ -309,11 +309,11 @@ def _check_predictions(block: OutputBlock, rule: PredictionRule | None) -> None:
     """Refuse to write rows that are not probabilities, or have another prediction."""
     repaired = block.probabilities["repaired"]
     if rule is None:
-        kept = bool((repaired.argmax(axis=1) == block.decision).all())
+        unchanged = bool((repaired.argmax(axis=1) == block.decision).all())
     else:
-        kept = bool(strictly_first(repaired, block.decision, rule).all())
+        unchanged = bool(strictly_first(repaired, block.decision, rule).all())
     # One sum finds NaN and infinity without an array of flags.
-    if not kept or not np.isfinite(repaired.sum(dtype=np.float64)):
+    if not unchanged or not np.isfinite(repaired.sum(dtype=np.float64)):
         raise InputError(
             "model",
             "gives repaired probabilities that do not keep the predictions",

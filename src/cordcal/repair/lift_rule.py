@@ -73,10 +73,10 @@ def min_masses(class_weights: Array, margin: tuple[float, float], *, xp: Namespa
     factor, slack = margin
     inverse = 1.0 / class_weights
     others = xp.sum(inverse[None, :], axis=1) - inverse
-    held = class_weights * others
+    ratio = class_weights * others
     # Not a factor near one: onnxruntime would treat it as one and drop it.
-    held = held - held * (2.0 * (factor - 1.0))
-    return (1.0 + 2.0 * slack * others) / (1.0 + held)
+    ratio = ratio - ratio * (2.0 * (factor - 1.0))
+    return (1.0 + 2.0 * slack * others) / (1.0 + ratio)
 
 
 def class_caps(mass: Array, own: Array, class_weights: Array, margin: tuple[float, float]) -> Array:

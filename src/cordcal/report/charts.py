@@ -42,8 +42,10 @@ _BELOW = {
 
 def grounds(data: ReportData) -> Markup:
     """Return the parts that the figures of all calibrators share."""
-    confidence, kept = (Drawing.below(x, name, height=_LOW_HEIGHT) for name, x in _BELOW.items())
-    return _reliability_ground(data) + confidence + kept
+    confidence, rows_kept = (
+        Drawing.below(x, name, height=_LOW_HEIGHT) for name, x in _BELOW.items()
+    )
+    return _reliability_ground(data) + confidence + rows_kept
 
 
 def _reliability_ground(data: ReportData) -> Markup:

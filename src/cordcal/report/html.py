@@ -262,8 +262,8 @@ def _tiles(data: ReportData) -> list[Tile]:
             after, suffix = data.entry(key).measures(output), f", {option_name(key, output)}"
     if not before:
         return tiles
-    kept = "" if data.advice is not None and data.recommended is None else "unchanged"
-    tiles.append(Tile("Accuracy", number("accuracy", before["accuracy"]), kept))
+    note = "" if data.advice is not None and data.recommended is None else "unchanged"
+    tiles.append(Tile("Accuracy", number("accuracy", before["accuracy"]), note))
     return tiles + [
         Tile(
             f"{METRICS[measure].short}{suffix}",

@@ -78,8 +78,8 @@ def study(
         message = f"finished cells are kept in {cells}"
         raise Interrupted(message, "run the same command again to continue") from error
     index = write_study(result, output, figures=figures)
-    for each in result.left_out:
-        echo(f"not run: {each.group}, {each.set}: {each.calibrator}: {each.why}")
+    for skipped in result.left_out:
+        echo(f"not run: {skipped.group}, {skipped.set}: {skipped.calibrator}: {skipped.why}")
     echo(f"index: {index}")
 
 

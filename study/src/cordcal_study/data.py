@@ -160,17 +160,17 @@ def load_set(spec: SetSpec) -> SetData:
         evaluation = _rows(spec, spec.evaluation, _read(spec, spec.evaluation, kind), None)
         _check_classes(spec, spec.evaluation, rows, evaluation)
     shifted = {}
-    for each in spec.shifted:
-        there = _rows(spec, each.file, _read(spec, each.file, kind), None)
-        _check_classes(spec, each.file, rows, there)
-        if len(there) != len(rows) * each.parts:
-            stacked = "" if each.parts == 1 else f" × {each.parts} severities"
+    for shift in spec.shifted:
+        there = _rows(spec, shift.file, _read(spec, shift.file, kind), None)
+        _check_classes(spec, shift.file, rows, there)
+        if len(there) != len(rows) * shift.parts:
+            stacked = "" if shift.parts == 1 else f" × {shift.parts} severities"
             raise ValueError(
-                f"{spec.place}: {each.file.name} has {len(there)} rows but {spec.file.name} has "
+                f"{spec.place}: {shift.file.name} has {len(there)} rows but {spec.file.name} has "
                 f"{len(rows)}{stacked}; a shifted file has the same rows in the same order"
             )
-        own = np.arange(len(rows)) + each.part * len(rows)
-        shifted[each.name] = there.take(own)
+        own = np.arange(len(rows)) + shift.part * len(rows)
+        shifted[shift.name] = there.take(own)
     return SetData(kind, rows, evaluation, shifted)
 
 
@@ -234,9 +234,9 @@ def _features(spec: SetSpec, file: Path) -> Matrix:
 
 
 def _check_classes(spec: SetSpec, file: Path, rows: Rows, there: Rows) -> None:
-    here, other = rows.scores.shape[1], there.scores.shape[1]
-    if here != other:
+    classes, other = rows.scores.shape[1], there.scores.shape[1]
+    if classes != other:
         raise ValueError(
-            f"{spec.place}: {spec.file.name} has {here} classes but {file.name} has {other}; "
+            f"{spec.place}: {spec.file.name} has {classes} classes but {file.name} has {other}; "
             f"pair files of the same classifier"
         )

@@ -301,8 +301,8 @@ def make_repair(name: str, classes: int) -> Any:
     if kind == "lambda":
         return VariantCORD(reference_weight=float(value))
     if kind == "top":
-        kept = int(value)
-        return CORD("ranking" if kept >= classes else kept, threads=1)
+        levels = int(value)
+        return CORD("ranking" if levels >= classes else levels, threads=1)
     if name == STABILISED:
         return Stabilisation()
     if name == STABLE_MINIMAL:

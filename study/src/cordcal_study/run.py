@@ -92,9 +92,9 @@ class StudyResult:
             "version": __version__,
             "seeds": list(self.study.seeds),
             "experiments": [chapter.key for chapter in self.chapters],
-            "sets": [each._asdict() for each in self.sets],
-            "left_out": [each._asdict() for each in self.left_out],
-            "notes": [each._asdict() for each in self.notes],
+            "sets": [summary._asdict() for summary in self.sets],
+            "left_out": [skipped._asdict() for skipped in self.left_out],
+            "notes": [note._asdict() for note in self.notes],
         }
 
 
@@ -207,9 +207,9 @@ def render_study(study: str | os.PathLike[str], folder: str | os.PathLike[str]) 
     specification = read_study(study, check_files=False)
     try:
         stored = json.loads((top / "study.json").read_text(encoding="utf-8"))
-        sets = tuple(SetSummary(**each) for each in stored["sets"])
-        left_out = tuple(NotRun(**each) for each in stored["left_out"])
-        notes = tuple(FitWarning(**each) for each in stored["notes"])
+        sets = tuple(SetSummary(**fields) for fields in stored["sets"])
+        left_out = tuple(NotRun(**fields) for fields in stored["left_out"])
+        notes = tuple(FitWarning(**fields) for fields in stored["notes"])
         experiments = list(stored["experiments"])
     except FileNotFoundError:
         hint = "name the folder of an earlier run, or run the study without --render"
@@ -217,7 +217,7 @@ def render_study(study: str | os.PathLike[str], folder: str | os.PathLike[str]) 
     except (ValueError, LookupError, TypeError):
         hint = "run the study again"
         raise InputError(str(top / "study.json"), "is not from this version", hint) from None
-    facts = {(each.group, each.name): _facts_of(each) for each in sets}
+    facts = {(summary.group, summary.name): _facts_of(summary) for summary in sets}
     missing = [spec.name for spec in specification.sets if (spec.group, spec.name) not in facts]
     if missing:
         raise InputError(
@@ -225,7 +225,7 @@ def render_study(study: str | os.PathLike[str], folder: str | os.PathLike[str]) 
         )
     # The experiments of CalArena's files are listed in those files, which may be elsewhere now.
     known = {(spec.group, spec.name): spec for spec in specification.sets}
-    specs = tuple(known.get((each.group, each.name)) or _spec_of(each) for each in sets)
+    specs = tuple(known.get((summary.group, summary.name)) or _spec_of(summary) for summary in sets)
     specification = replace(specification, sets=specs)
     plan = Plan(specification, facts)
 

@@ -281,7 +281,7 @@ def _first_problem(
         (_field_place(content, problem["loc"]), problem)
         for problem in error.errors(include_url=False)
     ]
-    place, problem = min(problems, key=lambda each: line_of(lines, each[0]))
+    place, problem = min(problems, key=lambda entry: line_of(lines, entry[0]))
     where = f"{file.name}, line {line_of(lines, place)}"
     *above, name = (part for part in place if isinstance(part, str))
     tables: list[type[BaseModel]] = [
@@ -364,7 +364,7 @@ class _Reader:
         own = self.imported(allow_import=allow_import)
         keys = (*available(), *own)
         sets = self.sets(keys)
-        groups = tuple(dict.fromkeys(each.group for each in sets))
+        groups = tuple(dict.fromkeys(spec.group for spec in sets))
         if tables.answers is not None and tables.benchmark is None:
             self.fail(("answers",), "answers use the trials of the benchmark; add [benchmark]")
         experiments = (
@@ -414,7 +414,7 @@ class _Reader:
         """Return the path of a data file, which must exist."""
         path = self.folder / name
         if self.check_files and not path.is_file():
-            files = [each.name for each in self.folder.iterdir()]
+            files = [file.name for file in self.folder.iterdir()]
             self.fail(
                 place,
                 f"the file {name} does not exist in {self.folder}; {_near(name, files)}"

@@ -38,7 +38,7 @@ FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 def usual_keys(role: Literal["base", "rival"]) -> tuple[str, ...]:
     """Return the default bases or rivals: none that is trained for minutes on scores alone."""
     classes = {key: calibrator_class(key) for key in of_role(role)}
-    return tuple(key for key, each in classes.items() if each.needs_features or each.extra is None)
+    return tuple(key for key, cls in classes.items() if cls.needs_features or cls.extra is None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class SetSpec:
     def files(self) -> tuple[Path, ...]:
         """Every file that its rows are read from."""
         labels = () if self.labels is None else (Path(self.labels),)  # or a key
-        others = (self.evaluation, self.features, *(each.file for each in self.shifted))
+        others = (self.evaluation, self.features, *(shift.file for shift in self.shifted))
         return (self.file, *labels, *(other for other in others if other is not None))
 
 
@@ -210,8 +210,8 @@ class Study:
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups, in the order of the file."""
-        return tuple(dict.fromkeys(each.group for each in self.sets))
+        return tuple(dict.fromkeys(spec.group for spec in self.sets))
 
     def in_group(self, group: str) -> tuple[SetSpec, ...]:
         """Return the sets of one group."""
-        return tuple(each for each in self.sets if each.group == group)
+        return tuple(spec for spec in self.sets if spec.group == group)

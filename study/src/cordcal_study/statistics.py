@@ -176,10 +176,10 @@ def _resampled(units: Sequence[_Unit], resamples: int, rng: np.random.Generator)
     count = np.zeros((resamples, 1))
     for chosen in rng.integers(0, len(units), (len(units), resamples)):
         for at, unit in enumerate(units):
-            here = np.flatnonzero(chosen == at)
+            places = np.flatnonzero(chosen == at)
             splits = len(unit.sums)
-            total[here] += unit.sums[rng.integers(0, splits, (here.size, splits))].mean(axis=1)
-            count[here] += unit.conditions
+            total[places] += unit.sums[rng.integers(0, splits, (places.size, splits))].mean(axis=1)
+            count[places] += unit.conditions
     return total / count
 
 

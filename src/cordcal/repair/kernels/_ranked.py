@@ -325,9 +325,9 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
                 _respond(etas, g, g_rest, moved_s, moved_rest, tame)
                 known = True
             # No branches from here on: which levels are clipped cannot be predicted.
-            kept, kept_left = kept_s[at], kept_rest[at]
+            kept_mass, kept_left = kept_s[at], kept_rest[at]
             moved, moved_left = moved_s[at], moved_rest[at]
-            mass = moved if changed else kept
+            mass = moved if changed else kept_mass
             rest = moved_left if changed else kept_left
             under, over = mass < lower, rest < EPSILON
             mass = 1.0 - EPSILON if over else mass

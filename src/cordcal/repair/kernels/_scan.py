@@ -121,7 +121,7 @@ class _Scan:
             before = combine(self.builder, part, before)
         self.builder.store(before, place)
 
-    def found(self) -> list[ir.Value]:
+    def results(self) -> list[ir.Value]:
         """Return the sum, the maximum (with ``place`` its index instead) and the minimum."""
         builder, most = self.builder, self.builder.load(self.most)
         top = fold(builder, most, larger)
@@ -160,7 +160,7 @@ def _run(builder: ir.IRBuilder, *scans: _Scan, ahead: bool = True) -> list[ir.Va
     with builder.if_then(builder.icmp_unsigned("<", whole, length)):
         for scan in scans:
             scan.take_partial(start(), whole)
-    return [value for scan in scans for value in scan.found()]
+    return [value for scan in scans for value in scan.results()]
 
 
 _SCAN_RESULT = types.UniTuple(types.float64, 3)

@@ -94,7 +94,7 @@ class Row:
         )
         align = ir.Constant(ir.IntType(32), self.bytes)
         value = self._widened(builder.call(load, [place, align, there, splat(raw, 0.0)]))
-        return [builder.select(there, value, each) for each in fill]
+        return [builder.select(there, value, fallback) for fallback in fill]
 
     def store_scalar(self, index: ir.Value, value: ir.Value) -> None:
         """Store a double, rounded to the row's dtype."""
@@ -147,29 +147,29 @@ def _search(comparison: str) -> Any:
     def search(typingctx: Any, array: Any, row: Any, start: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = Row(context, builder, signature.args[0], args[0], args[1])
-            wanted = args[3]
+            value_arg = args[3]
             index = cgutils.alloca_once_value(builder, args[2])
-            target = spread(builder, wanted)
+            target = spread(builder, value_arg)
             names = ("chunks", "test", "hit", "tail", "compare", "advance", "done")
             block = {name: builder.append_basic_block(name) for name in names}
 
-            def here() -> ir.Value:
+            def position() -> ir.Value:
                 return builder.load(index)
 
             def step(size: int) -> None:
-                builder.store(builder.add(here(), ir.Constant(INDEX, size)), index)
+                builder.store(builder.add(position(), ir.Constant(INDEX, size)), index)
 
             def goto_if(condition: ir.Value, yes: str, no: str) -> None:
                 builder.cbranch(condition, block[yes], block[no])
 
             builder.branch(block["chunks"])
             builder.position_at_end(block["chunks"])
-            end = builder.add(here(), ir.Constant(INDEX, LANES))
+            end = builder.add(position(), ir.Constant(INDEX, LANES))
             goto_if(builder.icmp_unsigned("<=", end, place.length), "test", "tail")
 
             builder.position_at_end(block["test"])
-            found = builder.fcmp_ordered(comparison, place.chunk(here()), target)
-            mask = builder.bitcast(found, ir.IntType(LANES))
+            matches = builder.fcmp_ordered(comparison, place.chunk(position()), target)
+            mask = builder.bitcast(matches, ir.IntType(LANES))
             some = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(LANES), 0))
             skip = builder.append_basic_block("skip")
             builder.cbranch(some, block["hit"], skip)
@@ -179,20 +179,20 @@ def _search(comparison: str) -> Any:
 
             builder.position_at_end(block["hit"])
             zeros = builder.cttz(mask, ir.Constant(ir.IntType(1), 1))
-            builder.store(builder.add(here(), builder.zext(zeros, INDEX)), index)
+            builder.store(builder.add(position(), builder.zext(zeros, INDEX)), index)
             builder.branch(block["done"])
 
             builder.position_at_end(block["tail"])
-            goto_if(builder.icmp_unsigned("<", here(), place.length), "compare", "done")
+            goto_if(builder.icmp_unsigned("<", position(), place.length), "compare", "done")
             builder.position_at_end(block["compare"])
-            same = builder.fcmp_ordered(comparison, place.scalar(here()), wanted)
+            same = builder.fcmp_ordered(comparison, place.scalar(position()), value_arg)
             goto_if(same, "done", "advance")
             builder.position_at_end(block["advance"])
             step(1)
             builder.branch(block["tail"])
 
             builder.position_at_end(block["done"])
-            return here()
+            return position()
 
         return types.uintp(array, types.uintp, types.uintp, types.float64), codegen
 

@@ -89,10 +89,10 @@ def _account(
     shares: dict[tuple[str, str], float] = {}
     for repair in (CORDS, LIFT):
         won = {
-            measure: [each for key in bases for each in _won(values, sets, key, repair, measure)]
+            measure: [wins for key in bases for wins in _won(values, sets, key, repair, measure)]
             for measure in MAIN
         }
-        shares |= {(repair, measure): fmean(each) for measure, each in won.items()}
+        shares |= {(repair, measure): fmean(wins) for measure, wins in won.items()}
         counts = ", ".join(
             f"{shown_as(measure).name.split(' (')[0]} in {sum(won[measure])} of {len(won[measure])}"
             for measure in ("nll", "brier", "ece")
@@ -184,11 +184,11 @@ def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Tabl
         rows = [("original", UNCALIBRATED, DIRECT)]
         rows += [(table_name(key), key, DIRECT) for key in bases]
         rows += [
-            (f"{table_name(key)} + {_REPAIRED[each]}", key, each)
+            (f"{table_name(key)} + {_REPAIRED[repair]}", key, repair)
             for key in bases
-            for each in _REPAIRED
+            for repair in _REPAIRED
         ]
-        kept = {
+        lowest = {
             measure: min(
                 [best[measure][0]]
                 + [
@@ -201,7 +201,7 @@ def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Tabl
         }
         scaler = " / ".join(table_name(best[measure][1]) for measure in MAIN)
         entries = [text(name), text(f"best scaler: {scaler}"), text("0.00")]
-        entries += [_shown(measure, best[measure][0], kept[measure]) for measure in MAIN]
+        entries += [_shown(measure, best[measure][0], lowest[measure]) for measure in MAIN]
         lines.append(tuple(entries))
         for label, key, repair in rows:
             if (name, key, repair, "nll") not in values:
@@ -209,7 +209,7 @@ def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Tabl
             tpcr = values[name, key, repair, "tpcr"]
             cells = [text(name), text(label), (number(100 * tpcr, 2),)]
             for measure in MAIN:
-                least = kept[measure] if tpcr == 0.0 else None
+                least = lowest[measure] if tpcr == 0.0 else None
                 cells.append(_shown(measure, values[name, key, repair, measure], least))
             lines.append(tuple(cells))
     return Table(

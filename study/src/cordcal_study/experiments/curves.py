@@ -71,7 +71,7 @@ def size_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
 def shift_requests(plan: Plan) -> list[Request]:
     """Request every base of the sets with shifted files: fitted clean, evaluated shifted."""
     evaluations: dict[SetKey, list[str]] = {
-        (spec.group, spec.name): [CLEAN, *(each.name for each in spec.shifted)]
+        (spec.group, spec.name): [CLEAN, *(shift.name for shift in spec.shifted)]
         for spec in plan.study.sets
         if spec.shifted
     }
@@ -80,13 +80,13 @@ def shift_requests(plan: Plan) -> list[Request]:
 
 def shift_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
     """Return the chapter on shift."""
-    known = {each.name: each for spec in plan.study.sets for each in spec.shifted}
-    kinds = list(dict.fromkeys(each.kind for each in known.values()))
+    known = {shift.name: shift for spec in plan.study.sets for shift in spec.shifted}
+    kinds = list(dict.fromkeys(shift.kind for shift in known.values()))
     severities = {
-        kind: {each.severity for each in known.values() if each.kind == kind} for kind in kinds
+        kind: {shift.severity for shift in known.values() if shift.kind == kind} for kind in kinds
     }
     # Kinds are averaged where each has every severity; else a step would mix kinds.
-    balanced = len(kinds) > 1 and len({frozenset(each) for each in severities.values()}) == 1
+    balanced = len(kinds) > 1 and len({frozenset(levels) for levels in severities.values()}) == 1
     families: dict[str, list[Row]] = {}
     for group in dict.fromkeys(row.group for row in rows):
         # Each kind has its own curve as well; their mean hides which of them gains.

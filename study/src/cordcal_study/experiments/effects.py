@@ -172,7 +172,7 @@ FLOOR_MEASURES = ("nll", *FLOORS)
 def floor_requests(plan: Plan) -> list[Request]:
     """Request direct, stabilised and repaired outputs, on clean rows and under shift."""
     evaluations = {
-        (spec.group, spec.name): [CLEAN, *(each.name for each in spec.shifted)]
+        (spec.group, spec.name): [CLEAN, *(shift.name for shift in spec.shifted)]
         for spec in plan.study.sets
     }
     repairs = (DIRECT, STABILISED, CORDS)

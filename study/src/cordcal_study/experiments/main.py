@@ -236,10 +236,10 @@ def _diagrams(group: str, name: str) -> Figure:
 def _grid(plan: Plan, group: str, bins: Iterable[Bin], errors: Values) -> dict[str, Any]:
     keys = [UNCALIBRATED, *bases_of(plan, group)]
     inside: dict[tuple[str, str, str], dict[int, list[Bin]]] = {}
-    for each in bins:
-        if each.group == group:
-            splits = inside.setdefault((each.set, each.calibrator, each.repair), {})
-            splits.setdefault(each.seed, []).append(each)
+    for row in bins:
+        if row.group == group:
+            splits = inside.setdefault((row.set, row.calibrator, row.repair), {})
+            splits.setdefault(row.seed, []).append(row)
     panels: list[list[dict[str, Any] | None]] = []
     for spec in plan.study.in_group(group):
         line: list[dict[str, Any] | None] = []
@@ -273,11 +273,11 @@ def averaged_diagram(splits: Sequence[Sequence[Bin]]) -> dict[str, list[float]]:
     """
     curve: dict[str, list[float]] = {"confidence": [], "accuracy": [], "low": [], "high": []}
     for bins in zip(*splits, strict=True):
-        filled = [each for each in bins if each.rows]
+        filled = [row for row in bins if row.rows]
         if not filled:
             continue
-        mean, low, high = mean_interval([each.accuracy for each in filled])
-        confidence, _, _ = mean_interval([each.confidence for each in filled])
+        mean, low, high = mean_interval([row.accuracy for row in filled])
+        confidence, _, _ = mean_interval([row.confidence for row in filled])
         for name, value in (
             ("confidence", confidence),
             ("accuracy", mean),

@@ -90,10 +90,10 @@ def _chosen(
         base = [values[*place, best[measure], DIRECT, measure] for measure in measures]
         repaired = [values[*place, best[measure], CORDS, measure] for measure in measures]
         preserving = {
-            key: each for key, each in shown.items() if values[*place, key, DIRECT, "tpcr"] == 0.0
+            key: line for key, line in shown.items() if values[*place, key, DIRECT, "tpcr"] == 0.0
         }
         lowest = [
-            min(each[index] for each in (repaired, *preserving.values()))
+            min(line[index] for line in (repaired, *preserving.values()))
             for index in range(len(measures))
         ]
         entries = [text(spec.name)]

@@ -106,5 +106,5 @@ def chapter(timings: Sequence[Timing]) -> Chapter:
 
 
 def _quartiles(timing: Timing, scale: float) -> Part:
-    low, median, high = (scale * each for each in (timing.low, timing.median, timing.high))
+    low, median, high = (scale * seconds for seconds in (timing.low, timing.median, timing.high))
     return Part(f"{median:.3f} [{low:.3f}, {high:.3f}]")
