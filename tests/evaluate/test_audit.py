@@ -23,95 +23,97 @@ def pair(seed: int = 0, rows: int = 600, classes: int = 5):
 
 
 @pytest.fixture(scope="module")
-def found():
+def result():
     return audit(*pair(), class_names=["ant", "bee", "cat", "dog", "[eel]"], resamples=50)
 
 
-def test_counts_are_those_of_the_measures(found) -> None:
+def test_counts_are_those_of_the_measures(result) -> None:
     original, direct, labels = pair()
-    assert found.changes == metrics.decision_changes(original, direct, labels)
-    for groups in (found.by_class, found.by_confidence):
+    assert result.changes == metrics.decision_changes(original, direct, labels)
+    for groups in (result.by_class, result.by_confidence):
         for field in ("n", "n_changed", "n_gained", "n_lost", "n_neutral"):
-            assert sum(getattr(each.changes, field) for each in groups) == getattr(
-                found.changes, field
+            assert sum(getattr(group.changes, field) for group in groups) == getattr(
+                result.changes, field
             )
-    by_class = {each.group: each.changes.n for each in found.by_class}
+    by_class = {group.group: group.changes.n for group in result.by_class}
     assert by_class["cat"] == np.count_nonzero(original.argmax(axis=1) == 2)
 
 
-def test_bands_hold_the_original_confidence(found) -> None:
+def test_bands_hold_the_original_confidence(result) -> None:
     confidence = pair()[0].max(axis=1)
-    bands = {each.group: each.changes.n for each in found.by_confidence}
+    bands = {group.group: group.changes.n for group in result.by_confidence}
     assert bands["(0.6, 0.7]"] == np.count_nonzero((confidence > 0.6) & (confidence <= 0.7))
 
 
-def test_measures_are_those_of_the_three_reports(found) -> None:
+def test_measures_are_those_of_the_three_reports(result) -> None:
     original, direct, labels = pair()
     repaired = CORD().fit(original, direct).transform(original, direct)
-    for each in found.measures:
-        measure = getattr(metrics, each.measure)
-        assert each.original == pytest.approx(measure(original, labels), rel=1e-12)
-        assert each.direct == pytest.approx(measure(direct, labels), rel=1e-12)
-        assert each.repaired == pytest.approx(measure(repaired, labels), rel=1e-12)
-        assert each.difference == each.repaired - each.direct
-        assert (each.low is None) == (each.measure == "classwise_ece")
-    accuracy = found.measures[0]
-    assert accuracy.difference == pytest.approx(-found.changes.delta_accuracy, abs=1e-15)
+    for entry in result.measures:
+        measure = getattr(metrics, entry.measure)
+        assert entry.original == pytest.approx(measure(original, labels), rel=1e-12)
+        assert entry.direct == pytest.approx(measure(direct, labels), rel=1e-12)
+        assert entry.repaired == pytest.approx(measure(repaired, labels), rel=1e-12)
+        assert entry.difference == entry.repaired - entry.direct
+        assert (entry.low is None) == (entry.measure == "classwise_ece")
+    accuracy = result.measures[0]
+    assert accuracy.difference == pytest.approx(-result.changes.delta_accuracy, abs=1e-15)
     assert accuracy.low <= accuracy.difference <= accuracy.high
 
 
-def test_rows_that_change_most(found) -> None:
+def test_rows_that_change_most(result) -> None:
     original, direct, _ = pair()
-    kept, moved = original.argmax(axis=1), direct.argmax(axis=1)
-    margin = direct.max(axis=1) - direct[np.arange(600), kept]
-    first = found.rows[0]
+    decision, moved = original.argmax(axis=1), direct.argmax(axis=1)
+    margin = direct.max(axis=1) - direct[np.arange(600), decision]
+    first = result.rows[0]
     assert first.row == margin.argmax()
     assert first.direct_confidence - first.direct_mass == margin.max()
-    assert first.decision == ["ant", "bee", "cat", "dog", "[eel]"][kept[first.row]]
+    assert first.decision == ["ant", "bee", "cat", "dog", "[eel]"][decision[first.row]]
     assert first.original_mass == original[first.row].max()
-    margins = [each.direct_confidence - each.direct_mass for each in found.rows]
+    margins = [row.direct_confidence - row.direct_mass for row in result.rows]
     assert margins == sorted(margins, reverse=True)
-    assert len(found.rows) == 10
-    assert np.count_nonzero(kept != moved) > 10
+    assert len(result.rows) == 10
+    assert np.count_nonzero(decision != moved) > 10
 
 
-def test_forms(found) -> None:
+def test_forms(result) -> None:
     rich = pytest.importorskip("rich.console")
-    plain = found.to_dict()
-    assert json.loads(json.dumps(plain))["changes"]["n_changed"] == found.changes.n_changed
+    plain = result.to_dict()
+    assert json.loads(json.dumps(plain))["changes"]["n_changed"] == result.changes.n_changed
     pytest.importorskip("pandas")
-    assert list(found.to_frame()["measure"])[:2] == ["accuracy", "nll"]
-    notebook = found._repr_html_()
-    assert f"<td>{found.measures[1].repaired:.4f}</td>" in notebook
-    assert notebook.count("<tr>") == 1 + len(found.measures)
-    assert found.to_frame("by_class")["n"].sum() == 600
-    assert len(found.to_frame("rows")) == 10
+    assert list(result.to_frame()["measure"])[:2] == ["accuracy", "nll"]
+    notebook = result._repr_html_()
+    assert f"<td>{result.measures[1].repaired:.4f}</td>" in notebook
+    assert notebook.count("<tr>") == 1 + len(result.measures)
+    assert result.to_frame("by_class")["n"].sum() == 600
+    assert len(result.to_frame("rows")) == 10
     with refused("table", naming=("'classes'", "measures", "by_class")):
-        found.to_frame("classes")
+        result.to_frame("classes")
     console = rich.Console(width=100, record=True, file=io.StringIO())
-    console.print(found)
+    console.print(result)
     text = console.export_text()
     assert "smECE" in text
     assert "[eel]" in text
-    assert f"{found.changes.n_changed:,} of 600 predictions" in text
-    assert repr(found).startswith("Audit(600 rows × 5 classes: ")
+    assert f"{result.changes.n_changed:,} of 600 predictions" in text
+    assert repr(result).startswith("Audit(600 rows × 5 classes: ")
 
 
-def test_words(found) -> None:
-    text = found.interpret()
-    assert f"changes {found.changes.n_changed} of 600 predictions" in text
+def test_words(result) -> None:
+    text = result.interpret()
+    assert f"changes {result.changes.n_changed} of 600 predictions" in text
     assert "become right" in text
     assert "fitted on these same rows" in text
 
 
 def test_identical_reports_change_nothing() -> None:
     original, _, labels = pair()
-    found = audit(original, original, labels, resamples=20)
-    assert found.identical
-    assert found.changes.n_changed == 0
-    assert found.rows == ()
-    assert found.interpret() == ("The direct probabilities equal the original ones in every entry.")
-    assert {each.verdict for each in found.measures} == {"same"}
+    result = audit(original, original, labels, resamples=20)
+    assert result.identical
+    assert result.changes.n_changed == 0
+    assert result.rows == ()
+    assert result.interpret() == (
+        "The direct probabilities equal the original ones in every entry."
+    )
+    assert {measure.verdict for measure in result.measures} == {"same"}
 
 
 def test_no_decision_changed_though_the_reports_differ() -> None:
@@ -126,45 +128,45 @@ def test_no_decision_changed_though_the_reports_differ() -> None:
 
 def test_without_labels_only_decisions_are_compared() -> None:
     original, direct, _ = pair()
-    found = audit(original, direct)
-    assert found.measures == ()
-    assert found.reliability == {}
-    assert found.changes.gained is None
-    assert found.rows[0].label is None
-    assert "Without labels" in found.interpret()
-    assert found.to_frame().empty
+    result = audit(original, direct)
+    assert result.measures == ()
+    assert result.reliability == {}
+    assert result.changes.gained is None
+    assert result.rows[0].label is None
+    assert "Without labels" in result.interpret()
+    assert result.to_frame().empty
 
 
 def test_given_decisions_are_the_ones_kept() -> None:
     original, direct, labels = pair()
     decision = direct.argmax(axis=1)
-    found = audit(original, direct, labels, decision=decision, resamples=20)
-    assert found.changes.n_changed == 0
+    result = audit(original, direct, labels, decision=decision, resamples=20)
+    assert result.changes.n_changed == 0
 
 
 def test_the_order_of_the_first_classes_is_compared() -> None:
     original, direct, _ = pair(classes=7)
-    found = audit(original, direct)
+    result = audit(original, direct)
     repaired = CORD().fit(original, direct).transform(original, direct)
     for name, report in (("direct", direct), ("repaired", repaired)):
-        assert found.topk_changes[name] == metrics.topk_changes(original, report, 5)
-    assert "preserve=5 keeps it" in found.interpret()
+        assert result.topk_changes[name] == metrics.topk_changes(original, report, 5)
+    assert "preserve=5 keeps it" in result.interpret()
     decision = direct.argmax(axis=1)
-    given = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
+    options = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
     with pytest.warns(UserWarning, match="rows that repair was fitted on"):
-        kept = audit(original, direct, **given)
-    assert kept.topk_changes["repaired"].n_order_changed == 0
-    assert "The repaired probabilities keep it" in kept.interpret()
-    assert len(json.loads(json.dumps(kept.to_dict()))["eta"]) == 6
+        preserved = audit(original, direct, **options)
+    assert preserved.topk_changes["repaired"].n_order_changed == 0
+    assert "The repaired probabilities keep it" in preserved.interpret()
+    assert len(json.loads(json.dumps(preserved.to_dict()))["eta"]) == 6
 
 
 def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
     original, direct, labels = pair()
     cord = CORD().fit(original[:300], direct[:300])
-    found = audit(original[300:], direct[300:], labels[300:], repair=cord, resamples=20)
-    assert found.eta == cord.eta_
-    assert not found.fitted_here
-    assert found.warnings == ()
+    result = audit(original[300:], direct[300:], labels[300:], repair=cord, resamples=20)
+    assert result.eta == cord.eta_
+    assert not result.fitted_here
+    assert result.warnings == ()
     shuffled = np.random.default_rng(0).permutation(300)
     with pytest.warns(UserWarning, match="rows that repair was fitted on"):
         seen = audit(original[shuffled], direct[shuffled], repair=cord)
@@ -175,20 +177,20 @@ def test_a_repair_comes_from_a_model_too() -> None:
     original, direct, labels = pair()
     model = PreservingCalibrator("ts", input="probabilities").fit(original[:300], labels[:300])
     decision = original[300:].argmax(axis=1)
-    given = (original[300:], direct[300:], labels[300:])
-    found = audit(*given, repair=model, decision=decision, resamples=20)
-    assert found.eta == model.repair_.eta_
+    arrays = (original[300:], direct[300:], labels[300:])
+    result = audit(*arrays, repair=model, decision=decision, resamples=20)
+    assert result.eta == model.repair_.eta_
     with refused("decision", naming="scores.argmax(axis=1)"):
-        audit(*given, repair=model.repair_)
+        audit(*arrays, repair=model.repair_)
     with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
-        audit(*given, repair=CORD())
+        audit(*arrays, repair=CORD())
 
 
 def test_rounding_is_no_improvement() -> None:
     original, direct, labels = pair()
     once = CORD().fit(original, direct).transform(original, direct)
-    found = audit(original, once, labels, resamples=20)
-    assert {row.verdict for row in found.measures} <= {"same"}
+    result = audit(original, once, labels, resamples=20)
+    assert {row.verdict for row in result.measures} <= {"same"}
 
 
 def test_half_precision_zeros_are_pointed_out() -> None:
@@ -202,13 +204,15 @@ def test_half_precision_zeros_are_pointed_out() -> None:
 def test_weights_reach_every_number() -> None:
     original, direct, labels = pair()
     weight = (np.arange(600) < 200).astype(float)
-    found = audit(original, direct, labels, sample_weight=weight, resamples=20)
+    result = audit(original, direct, labels, sample_weight=weight, resamples=20)
     part = audit(original[:200], direct[:200], labels[:200], resamples=20)
-    assert found.eta == part.eta
-    assert found.changes.tpcr == part.changes.tpcr
-    assert found.price == part.price > 0.0
-    assert [each.changes for each in found.by_class] == [each.changes for each in part.by_class]
-    for ours, theirs in zip(found.measures, part.measures, strict=True):
+    assert result.eta == part.eta
+    assert result.changes.tpcr == part.changes.tpcr
+    assert result.price == part.price > 0.0
+    assert [group.changes for group in result.by_class] == [
+        group.changes for group in part.by_class
+    ]
+    for ours, theirs in zip(result.measures, part.measures, strict=True):
         assert ours.repaired == pytest.approx(theirs.repaired, rel=1e-9)
 
 
@@ -216,15 +220,15 @@ def test_the_price_of_a_row_counts_by_its_weight() -> None:
     original, direct, _ = pair(rows=60)
     weight = np.random.default_rng(1).integers(4, size=60)
     repeated = audit(np.repeat(original, weight, axis=0), np.repeat(direct, weight, axis=0))
-    found = audit(original, direct, sample_weight=weight)
-    assert found.price == pytest.approx(repeated.price, rel=1e-12)
-    assert found.price != pytest.approx(audit(original, direct).price, rel=1e-3)
+    result = audit(original, direct, sample_weight=weight)
+    assert result.price == pytest.approx(repeated.price, rel=1e-12)
+    assert result.price != pytest.approx(audit(original, direct).price, rel=1e-3)
 
 
 def test_bands_are_of_the_original_confidence_whatever_was_decided() -> None:
     original = np.array([[0.85, 0.1, 0.05], [0.2, 0.75, 0.05], [0.3, 0.3, 0.4]])
-    found = audit(original, original[:, ::-1], decision=[1, 1, 0])
-    counts = {each.group: each.changes.n for each in found.by_confidence}
+    result = audit(original, original[:, ::-1], decision=[1, 1, 0])
+    counts = {group.group: group.changes.n for group in result.by_confidence}
     assert counts == {"(0, 0.5]": 1, "(0.7, 0.8]": 1, "(0.8, 0.9]": 1}
 
 
@@ -239,9 +243,9 @@ def test_a_repair_that_was_fitted_with_these_weights_is_recognised() -> None:
 
 
 def test_the_seed_fixes_the_intervals() -> None:
-    given = pair(rows=100)
-    assert audit(*given, resamples=20).measures == audit(*given, resamples=20).measures
-    assert audit(*given, resamples=20).measures != audit(*given, resamples=20, seed=1).measures
+    arrays = pair(rows=100)
+    assert audit(*arrays, resamples=20).measures == audit(*arrays, resamples=20).measures
+    assert audit(*arrays, resamples=20).measures != audit(*arrays, resamples=20, seed=1).measures
 
 
 @pytest.mark.parametrize(
@@ -257,10 +261,16 @@ def test_the_seed_fixes_the_intervals() -> None:
     ],
 )
 def test_bad_input(change, message) -> None:
-    given = {"original": np.array([[0.5, 0.5]]), "direct": np.array([[0.5, 0.5]]), "labels": [0]}
-    given.update(change)
+    arguments = {
+        "original": np.array([[0.5, 0.5]]),
+        "direct": np.array([[0.5, 0.5]]),
+        "labels": [0],
+    }
+    arguments.update(change)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
-        audit(given.pop("original"), given.pop("direct"), given.pop("labels"), **given)
+        audit(
+            arguments.pop("original"), arguments.pop("direct"), arguments.pop("labels"), **arguments
+        )
     assert message in str(caught.value)
 
 
@@ -282,9 +292,9 @@ def test_real_outputs(real_set) -> None:
     direct = original ** rng.uniform(0.7, 1.0, original.shape[1])
     direct *= rng.uniform(0.8, 1.25, original.shape[1])
     direct /= direct.sum(axis=1, keepdims=True)
-    found = audit(original, direct, real_set.labels, resamples=3)
-    assert found.changes.n_changed > 0
-    accuracy = found.measures[0]
+    result = audit(original, direct, real_set.labels, resamples=3)
+    assert result.changes.n_changed > 0
+    accuracy = result.measures[0]
     assert accuracy.repaired == accuracy.original
     cord = CORD().fit(original, direct)
     # Zero wherever the mean is attainable; flat reports with many changes may not allow it.
@@ -298,12 +308,12 @@ def test_a_lift_is_audited_like_any_repair() -> None:
     original, direct = rng.dirichlet(np.ones(4), (2, 200))
     labels = rng.integers(4, size=200)
     lift = Lift().fit(original, direct, labels)
-    found = audit(original, direct, labels, repair=lift, resamples=10)
+    result = audit(original, direct, labels, repair=lift, resamples=10)
     repaired = lift.transform(original, direct)
-    nll = next(each for each in found.measures if each.measure == "nll")
+    nll = next(measure for measure in result.measures if measure.measure == "nll")
     assert nll.repaired == pytest.approx(metrics.nll(repaired, labels), abs=1e-12)
-    assert found.eta is None
-    json.dumps(found.to_dict(), allow_nan=True)
+    assert result.eta is None
+    json.dumps(result.to_dict(), allow_nan=True)
 
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
@@ -319,10 +329,10 @@ def test_logits_are_audited_by_their_own_argmax() -> None:
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     direct = cordcal.PreservingCalibrator("vs").fit(logits, labels).direct_proba(logits)
-    given = cordcal.audit(logits, direct, labels, input="logits")
+    from_logits = cordcal.audit(logits, direct, labels, input="logits")
     expected = cordcal.audit(p, direct, labels, decision=logits.argmax(axis=1))
-    assert given.changes == expected.changes
-    assert given.eta == pytest.approx(expected.eta, rel=1e-9)
+    assert from_logits.changes == expected.changes
+    assert from_logits.eta == pytest.approx(expected.eta, rel=1e-9)
     with refused("original", naming='input="probabilities"'):
         cordcal.audit(p, direct, input="logits")
     with refused("original", rows=range(400), naming='input="logits"'):

@@ -73,7 +73,7 @@ def test_splits_are_drawn_from_the_whole_and_averaged() -> None:
         resampled({"one": [part]}, [half], 400, resamples=3)
         for part, half in zip(parts, halves, strict=True)
     ]
-    expected = np.mean([each["one"]["accuracy"] for each in alone], axis=0)
+    expected = np.mean([sample["one"]["accuracy"] for sample in alone], axis=0)
     np.testing.assert_allclose(together, expected, rtol=1e-14)
 
 

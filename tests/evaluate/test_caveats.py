@@ -33,29 +33,29 @@ def test_shifted_labels_are_told_with_the_accuracy_they_would_have(shift, words)
     logits, labels = rows()
     inside = (labels + shift >= 0) & (labels + shift < 5)
     with pytest.warns(UserWarning, match=re.escape(f"{words} it would be")) as caught:
-        found = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
+        comparison = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    concern = found.concerns[0]
+    concern = comparison.concerns[0]
     assert concern.key == "labels"
     assert words in concern.sentence
     assert concern.figures["accuracy_with_shift"] > 0.85 > 0.2 > concern.figures["accuracy"]
     assert f"{concern.figures['accuracy_with_shift']:.1%}" in concern.sentence
     # Loud: no advice, nothing worth having, and it comes first.
-    assert found.recommendation.key is None
-    assert found.recommendation.changing is None
-    assert "may change" not in found.interpret()
-    assert found.interpret().startswith("No recommendation. Check first: accuracy")
-    assert found.to_dict()["concerns"][0]["blocks_advice"]
+    assert comparison.recommendation.key is None
+    assert comparison.recommendation.changing is None
+    assert "may change" not in comparison.interpret()
+    assert comparison.interpret().startswith("No recommendation. Check first: accuracy")
+    assert comparison.to_dict()["concerns"][0]["blocks_advice"]
 
 
 def test_columns_in_another_order_than_their_names_suggest() -> None:
     logits, labels = rows(classes=12)
     names = [str(index) for index in range(12)]  # sorted as words: 0, 1, 10, 11, 2, ...
     encoded = np.argsort(np.argsort(names))[labels]
-    (found,) = concerns(logits, encoded, 12, names)
-    assert found.key == "columns"
-    assert "in the order of their sorted names" in found.sentence
+    (caveat,) = concerns(logits, encoded, 12, names)
+    assert caveat.key == "columns"
+    assert "in the order of their sorted names" in caveat.sentence
     by_number = concerns(logits[:, np.argsort(names)], labels, 12, sorted(names))
     assert "by the numbers that are their names" in by_number[0].sentence
     assert concerns(logits, labels, 12, names) == []
@@ -67,8 +67,8 @@ def test_a_data_frames_names_suggest_an_order() -> None:
     names = [str(index) for index in range(12)]
     encoded = np.argsort(np.argsort(names))[labels]
     with pytest.warns(UserWarning, match="sorted names"):
-        found = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
-    assert found.concerns[0].key == "columns"
+        comparison = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
+    assert comparison.concerns[0].key == "columns"
 
 
 def test_an_audit_says_first_what_to_check() -> None:
@@ -89,10 +89,10 @@ def test_a_comparison_doubts_the_labels_of_its_evaluation_rows_too() -> None:
     (logits, labels), (others, _) = rows(), rows(seed=1)
     wrong = np.random.default_rng(0).permutation(rows(seed=1)[1])
     with pytest.warns(UserWarning, match="shuffled labels") as caught:
-        found = cordcal.compare(logits, labels, ["ts"], evaluation=(others, wrong))
+        comparison = cordcal.compare(logits, labels, ["ts"], evaluation=(others, wrong))
     assert len(caught) == 1
-    assert [concern.key for concern in found.concerns] == ["chance"]
-    assert found.recommendation.key is None
+    assert [concern.key for concern in comparison.concerns] == ["chance"]
+    assert comparison.recommendation.key is None
 
 
 def test_an_audit_counts_weighted_rows() -> None:
@@ -105,32 +105,32 @@ def test_an_audit_counts_weighted_rows() -> None:
 
 
 def test_few_rows_give_measures_and_no_advice() -> None:
-    found = cordcal.compare(*rows(150), ["ts", "vs"])
-    assert [concern.key for concern in found.concerns] == ["rows"]
-    assert found.recommendation.key is None
-    assert found.next_step() is None
-    gap = found.difference(("vs", "repaired"), ("ts", "direct"), "nll")
+    comparison = cordcal.compare(*rows(150), ["ts", "vs"])
+    assert [concern.key for concern in comparison.concerns] == ["rows"]
+    assert comparison.recommendation.key is None
+    assert comparison.next_step() is None
+    gap = comparison.difference(("vs", "repaired"), ("ts", "direct"), "nll")
     assert gap.low < gap.estimate < gap.high
 
 
 def test_absent_classes_are_counted_and_named() -> None:
     _, labels = rows()
     keep = labels != 3
-    found = split_caveats(labels[keep], labels[keep], classes=5, names=list("abcde"))
-    assert [each.sentence for each in found] == [
+    caveats = split_caveats(labels[keep], labels[keep], classes=5, names=list("abcde"))
+    assert [caveat.sentence for caveat in caveats] == [
         "1 of 5 classes has no calibration row (d)",
         "1 of 5 classes has no evaluation row (d)",
     ]
-    assert not any(each.blocks_advice for each in found)
+    assert not any(caveat.blocks_advice for caveat in caveats)
 
 
 def test_the_same_rows_in_both_parts_are_found() -> None:
     logits, labels = rows()
-    found = cordcal.compare(logits, labels, ["ts"], evaluation=(logits[::2], labels[::2]))
-    (concern,) = found.concerns
+    comparison = cordcal.compare(logits, labels, ["ts"], evaluation=(logits[::2], labels[::2]))
+    (concern,) = comparison.concerns
     assert concern.key == "overlap"
     assert concern.figures["shared"] == 1.0
-    assert found.recommendation.key is None
+    assert comparison.recommendation.key is None
 
 
 def test_duplicates_of_either_part_explain_shared_rows() -> None:
@@ -153,8 +153,8 @@ def test_it_says_when_nothing_can_be_told_apart() -> None:
     rng = np.random.default_rng(9)
     probabilities = rng.dirichlet(np.ones(3), 300)
     labels = (probabilities.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1)
-    found = cordcal.compare(probabilities, labels, ["ts"], input="probabilities")
-    assert [concern.key for concern in found.concerns] == ["indistinct"]
-    assert not found.concerns[0].blocks_advice
-    simplest = min(found.preserving(), key=lambda option: found.measures(*option)["nll"])
-    assert (found.recommendation.key, found.recommendation.output) == simplest
+    comparison = cordcal.compare(probabilities, labels, ["ts"], input="probabilities")
+    assert [concern.key for concern in comparison.concerns] == ["indistinct"]
+    assert not comparison.concerns[0].blocks_advice
+    simplest = min(comparison.preserving(), key=lambda option: comparison.measures(*option)["nll"])
+    assert (comparison.recommendation.key, comparison.recommendation.output) == simplest

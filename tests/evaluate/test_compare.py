@@ -44,17 +44,17 @@ def comparison(data) -> cordcal.evaluate.comparison.Comparison:
 def test_measures_are_those_of_the_reports(data) -> None:
     logits, labels = data
     fit, test = slice(0, 700), slice(700, None)
-    found = cordcal.compare(
+    comparison = cordcal.compare(
         logits[fit], labels[fit], ["vs"], evaluation=(logits[test], labels[test])
     )
     reports = (
         cordcal.PreservingCalibrator("vs").fit(logits[fit], labels[fit]).predict_both(logits[test])
     )
-    entry = found["vs"]
+    entry = comparison["vs"]
     for report, measured in (
         (reports.direct, entry.direct),
         (reports.repaired, entry.repaired),
-        (softmax(logits[test]), found.uncalibrated),
+        (softmax(logits[test]), comparison.uncalibrated),
     ):
         expected = metrics.measure_all(report, labels[test]).to_dict()
         del expected["n"]
@@ -90,8 +90,8 @@ def test_a_seed_gives_the_same_comparison_again(data) -> None:
     first, second, other = (
         cordcal.compare(*data, "irova", seed=seed).to_dict() for seed in (1, 1, 2)
     )
-    for found in (first, second, other):
-        del found["seconds"], found["calibrators"][0]["seconds"]
+    for comparison in (first, second, other):
+        del comparison["seconds"], comparison["calibrators"][0]["seconds"]
     assert first == second
     assert first["uncalibrated"] != other["uncalibrated"]
 
@@ -104,7 +104,8 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
     assert four.uncalibrated["nll"] != one.uncalibrated["nll"]
     # Four overlapping halves of one set do not make the interval half as wide.
     width = [
-        found["irova"].gain["nll"].high - found["irova"].gain["nll"].low for found in (one, four)
+        comparison["irova"].gain["nll"].high - comparison["irova"].gain["nll"].low
+        for comparison in (one, four)
     ]
     assert width[1] > 0.5 * width[0]
 
@@ -121,10 +122,10 @@ def test_all_leaves_out_what_cannot_run() -> None:
     assert left_out_by(keys, 100, True) == {}
     logits, labels = rows(300, 3)
     logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
-    found = cordcal.compare(logits, labels)
-    assert "−inf" in found.left_out["vs"]
-    assert "ts" in found.keys()  # noqa: SIM118 - the comparison iterates over entries
-    assert any("Not run: " in sentence for sentence in found.to_dict()["reading"])
+    comparison = cordcal.compare(logits, labels)
+    assert "−inf" in comparison.left_out["vs"]
+    assert "ts" in comparison.keys()  # noqa: SIM118 - the comparison iterates over entries
+    assert any("Not run: " in sentence for sentence in comparison.to_dict()["reading"])
 
 
 def test_a_named_calibrator_that_fails_is_an_error() -> None:
@@ -145,9 +146,9 @@ def test_own_calibrators_are_compared_by_their_name(data) -> None:
         def get_params(self, deep=True):
             return {}
 
-    found = cordcal.compare(*data, [Flat(), "ts"])
-    assert found.keys() == ["Flat", "ts"]
-    assert found["Flat"].changes.tpcr > 0.5
+    comparison = cordcal.compare(*data, [Flat(), "ts"])
+    assert comparison.keys() == ["Flat", "ts"]
+    assert comparison["Flat"].changes.tpcr > 0.5
 
 
 def test_features_go_only_to_those_that_take_them(data) -> None:
@@ -164,33 +165,35 @@ def test_features_go_only_to_those_that_take_them(data) -> None:
             return {}
 
     features = np.arange(2.0 * len(data[1])).reshape(-1, 2)
-    found = cordcal.compare(*data, [Asking(), "ts"], features=features)
-    assert found["Asking"].direct == found.uncalibrated
+    comparison = cordcal.compare(*data, [Asking(), "ts"], features=features)
+    assert comparison["Asking"].direct == comparison.uncalibrated
 
 
 def test_it_says_when_changes_are_worth_having() -> None:
-    found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
-    assert found.recommendation.changing.key == "vs"
-    assert "If predictions may change: vs (direct) changes" in found.interpret()
-    assert found["vs"].gain["accuracy"].low > 0
+    comparison = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
+    assert comparison.recommendation.changing.key == "vs"
+    assert "If predictions may change: vs (direct) changes" in comparison.interpret()
+    assert comparison["vs"].gain["accuracy"].low > 0
 
 
 def test_it_says_when_a_plain_scaler_wins() -> None:
     # No class is favoured, so one temperature is all there is to learn; isotonic maps overfit.
     logits, labels = rows(1500, 10, seed=4)
-    found = cordcal.compare(2.0 * logits, labels, ["ts", "irova"])
-    assert found.recommendation.key == "ts"
-    assert found.recommendation.output == "direct"
+    comparison = cordcal.compare(2.0 * logits, labels, ["ts", "irova"])
+    assert comparison.recommendation.key == "ts"
+    assert comparison.recommendation.output == "direct"
 
 
 def test_it_says_when_nothing_is_gained() -> None:
     rng = np.random.default_rng(9)
     probabilities = rng.dirichlet(np.ones(3), 2000)
     labels = (probabilities.cumsum(axis=1) < rng.random((2000, 1))).sum(axis=1)
-    found = cordcal.compare(probabilities, labels, ["irova"], input="probabilities")
-    assert found.recommendation.key == "uncalibrated"
-    assert found.recommendation.headline == ("Recommended: keep the classifier's own probabilities")
-    assert found.next_step() is None
+    comparison = cordcal.compare(probabilities, labels, ["irova"], input="probabilities")
+    assert comparison.recommendation.key == "uncalibrated"
+    assert comparison.recommendation.headline == (
+        "Recommended: keep the classifier's own probabilities"
+    )
+    assert comparison.next_step() is None
 
 
 def test_best_names_the_lowest_that_keeps_decisions(comparison) -> None:
@@ -207,8 +210,8 @@ def test_results_are_plain(comparison) -> None:
     json.dumps(comparison.to_dict(), allow_nan=False)
     frame = comparison.to_frame()
     lifts = sum(entry.lift is not None for entry in comparison)
-    kept = sum(entry.keeps_decisions for entry in comparison)
-    assert len(frame) == 1 + 2 * len(comparison) - kept + lifts
+    preserving = sum(entry.keeps_decisions for entry in comparison)
+    assert len(frame) == 1 + 2 * len(comparison) - preserving + lifts
     assert set(frame.columns) >= {"nll", "nll_low", "nll_high", "tpcr"}
     for measure in ("accuracy", "nll", "brier", "ece", "ece_equal_mass"):
         inside = frame[f"{measure}_low"].le(frame[measure]) & frame[measure].le(
@@ -252,7 +255,7 @@ def test_reports_that_do_not_exist_are_refused(comparison, key, report, allowed)
         with refused("output", naming=repr(report)) as caught:
             ask()
         assert set(caught.value.hint.removeprefix("use ").split(" or ")) == {
-            repr(each) for each in allowed
+            repr(value) for value in allowed
         }
 
 
@@ -356,18 +359,18 @@ def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
-    found = compare(logits, labels, ["ts", "vs", "blend"])
-    assert found["ts"].lift is None
+    comparison = compare(logits, labels, ["ts", "vs", "blend"])
+    assert comparison["ts"].lift is None
     for key in ("vs", "blend"):
-        assert found[key].lift["accuracy"] == found.uncalibrated["accuracy"]
-        assert (key, "lift") in found.preserving()
-    frame = found.to_frame()
+        assert comparison[key].lift["accuracy"] == comparison.uncalibrated["accuracy"]
+        assert (key, "lift") in comparison.preserving()
+    frame = comparison.to_frame()
     assert list(frame["output"][frame["calibrator"] == "vs"]) == ["direct", "repaired", "lift"]
     fit = np.sort(np.random.default_rng(0).permutation(400)[200:])
     rest = np.sort(np.random.default_rng(0).permutation(400)[:200])
     model = PreservingCalibrator(input="logits").fit(logits[fit], labels[fit])
     expected = metrics.nll(model.predict_proba(logits[rest]), labels[rest])
-    assert found["blend"].lift["nll"] == pytest.approx(expected, rel=1e-12)
+    assert comparison["blend"].lift["nll"] == pytest.approx(expected, rel=1e-12)
 
 
 class Doubling:
@@ -394,25 +397,27 @@ def test_objects_and_maps_of_features_are_lifted_too() -> None:
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3))
     features = rng.normal(size=(400, 2))
     maps = {"own": Doubling(), "vs": make("vs"), "greedy": Doubling(fewest=200)}
-    found = compare(logits, labels, maps, features=features)
+    comparison = compare(logits, labels, maps, features=features)
     for key in ("own", "vs"):
-        assert found[key].lift["accuracy"] == found.uncalibrated["accuracy"]
+        assert comparison[key].lift["accuracy"] == comparison.uncalibrated["accuracy"]
     by_key = compare(logits, labels, ["vs"])
-    assert found["vs"].lift == by_key["vs"].lift
+    assert comparison["vs"].lift == by_key["vs"].lift
     # Where rows cannot be held out there is none, and the notes say why.
-    assert found["greedy"].lift is None
-    assert any("no lift" in note and "wants more rows" in note for note in found["greedy"].notes)
+    assert comparison["greedy"].lift is None
+    assert any(
+        "no lift" in note and "wants more rows" in note for note in comparison["greedy"].notes
+    )
 
 
 def test_the_price_stands_beside_what_the_repairs_reach() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
-    found = compare(logits, labels, ["vs"])
-    price = found["vs"].price
-    assert price.cord == pytest.approx(found["vs"].repaired["nll"], rel=1e-12)
-    assert price.lift == pytest.approx(found["vs"].lift["nll"], rel=1e-12)
-    words = found.interpret()
+    comparison = compare(logits, labels, ["vs"])
+    price = comparison["vs"].price
+    assert price.cord == pytest.approx(comparison["vs"].repaired["nll"], rel=1e-12)
+    assert price.lift == pytest.approx(comparison["vs"].lift["nll"], rel=1e-12)
+    words = comparison.interpret()
     assert f"CORD is {price.cord - price.kept:.4f}" in words
     assert f"lift is {price.lift - price.kept:.4f}" in words
 
@@ -487,10 +492,10 @@ def test_threads_change_nothing_and_every_name_is_reported_once(monkeypatch) -> 
         for module in ("calibrators.crossfit", "evaluate.statistics"):
             monkeypatch.setattr(f"cordcal.{module}.default_threads", lambda count=threads: count)
         names: list[str] = []
-        found = compare(logits, labels, named, progress=names.append)
+        comparison = compare(logits, labels, named, progress=names.append)
         assert sorted(names) == ["first", "intervals", "second", "ts"]
         assert names[-1] == "intervals"
-        results.append(found)
+        results.append(comparison)
     one, two = results
     for output in one.outputs():
         assert one.measures(*output) == two.measures(*output)

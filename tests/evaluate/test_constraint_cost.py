@@ -55,8 +55,8 @@ def test_without_ends_it_is_isotonic_regression() -> None:
     fitted = IsotonicRegression(y_min=1e-9, y_max=1 - 1e-9).fit_transform(mass, right)
     exact = -np.mean(np.where(right, np.log(fitted), np.log1p(-fitted)))
     none = np.zeros(3000)
-    found = smallest_loss(mass, right, np.ones(3000), none)
-    assert 0.0 <= found - exact < 3e-4  # the values f may take are 0.1 apart in the logit
+    loss = smallest_loss(mass, right, np.ones(3000), none)
+    assert 0.0 <= loss - exact < 3e-4  # the values f may take are 0.1 apart in the logit
 
 
 def test_no_repair_of_the_kind_is_better() -> None:
@@ -65,16 +65,16 @@ def test_no_repair_of_the_kind_is_better() -> None:
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(1200, 4)) + np.array([0, 0, 1.0, 2.0])
     model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
     reports = model.predict_both(logits)
-    found = measure_constraint_cost(reports.direct, reports.decision, labels)
+    cost = measure_constraint_cost(reports.direct, reports.decision, labels)
     # CORD is such a repair, and so is the least that keeps each decision.
-    assert found.kept <= cordcal.metrics.nll(reports.repaired, labels) + 3e-4
-    assert found.free <= cordcal.metrics.nll(reports.direct, labels) + 3e-4
+    assert cost.kept <= cordcal.metrics.nll(reports.repaired, labels) + 3e-4
+    assert cost.free <= cordcal.metrics.nll(reports.direct, labels) + 3e-4
     mass, rest, end = lower_end(reports.direct, reports.decision)
     raised = reports.direct * ((1 - np.maximum(mass, end)) / rest)[:, None]
     raised[np.arange(1200), reports.decision] = np.maximum(mass, end)
     assert (raised.max(axis=1) <= raised[np.arange(1200), reports.decision] + 1e-12).all()
-    assert found.kept <= cordcal.metrics.nll(raised, labels) + 3e-4
-    assert found.to_dict()["cost"] == found.kept - found.free
+    assert cost.kept <= cordcal.metrics.nll(raised, labels) + 3e-4
+    assert cost.to_dict()["cost"] == cost.kept - cost.free
 
 
 def test_the_smallest_loss_is_the_smallest_of_all_repairs() -> None:
@@ -91,8 +91,8 @@ def test_the_smallest_loss_is_the_smallest_of_all_repairs() -> None:
 
 def test_certain_rows_are_no_trouble() -> None:
     direct = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]])
-    found = measure_constraint_cost(direct, np.array([0, 0, 2]), np.array([1, 0, 2]))
-    assert np.isfinite([found.kept, found.free]).all()
+    cost = measure_constraint_cost(direct, np.array([0, 0, 2]), np.array([1, 0, 2]))
+    assert np.isfinite([cost.kept, cost.free]).all()
 
 
 def test_without_labels_it_is_the_divergence_from_what_keeps() -> None:
@@ -118,9 +118,9 @@ def test_rows_at_the_end_are_counted() -> None:
 def test_an_audit_tells_it_without_labels() -> None:
     original = np.array([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]])
     direct = np.array([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
-    found = cordcal.audit(original, direct)
+    result = cordcal.audit(original, direct)
     # The second row's others stand as 5 to 1, so that 5/11 is the least that keeps its decision.
-    kept = 5 / 11
-    expected = (0.4 * np.log(0.4 / kept) + 0.6 * np.log(0.6 / (1 - kept))) / 2
-    assert found.price == pytest.approx(expected, rel=1e-12)
-    assert f"costs {expected:.4f} nats per row" in found.interpret()
+    smallest_mass = 5 / 11
+    expected = (0.4 * np.log(0.4 / smallest_mass) + 0.6 * np.log(0.6 / (1 - smallest_mass))) / 2
+    assert result.price == pytest.approx(expected, rel=1e-12)
+    assert f"costs {expected:.4f} nats per row" in result.interpret()

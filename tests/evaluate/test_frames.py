@@ -16,8 +16,8 @@ LOGITS = 2.0 * np.eye(3)[TRUTH] + RNG.normal(size=(300, 3))
 
 
 def reports() -> tuple[pd.DataFrame, pd.DataFrame]:
-    shares = [np.exp(each) for each in (LOGITS, 0.5 * LOGITS + [0.4, 0.0, 0.0])]
-    first, second = (each / each.sum(axis=1, keepdims=True) for each in shares)
+    shares = [np.exp(scores) for scores in (LOGITS, 0.5 * LOGITS + [0.4, 0.0, 0.0])]
+    first, second = (rows / rows.sum(axis=1, keepdims=True) for rows in shares)
     return pd.DataFrame(first, columns=NAMES), pd.DataFrame(second, columns=NAMES)
 
 
@@ -34,11 +34,11 @@ def test_compare_with_evaluation_rows() -> None:
     words = np.array(NAMES)[TRUTH]
     other = frame[NAMES[::-1]]
     options = {"class_names": NAMES}
-    found, expected = (
-        cordcal.compare(frame, words, ["ts"], evaluation=(each, words), **options)
-        for each in (other, frame)
+    result, expected = (
+        cordcal.compare(frame, words, ["ts"], evaluation=(table, words), **options)
+        for table in (other, frame)
     )
-    assert found["ts"].direct == expected["ts"].direct
+    assert result["ts"].direct == expected["ts"].direct
     with refused("evaluation", naming="labels"):
         cordcal.compare(frame, TRUTH, ["ts"], evaluation=(other, TRUTH))
 
@@ -49,7 +49,7 @@ def test_changes_and_gates() -> None:
     expected = cordcal.metrics.tpcr(original.to_numpy(), direct.to_numpy())
     assert 0.0 < expected < 0.5
     assert cordcal.metrics.tpcr(original, reordered) == expected
-    found = check(reordered, original=original, gates=[Gate("tpcr", expected)])
-    assert found.outcome == "passed"
+    result = check(reordered, original=original, gates=[Gate("tpcr", expected)])
+    assert result.outcome == "passed"
     with refused("original", naming=("'wolf'", "'bee'")):
         check(direct, original=original.rename(columns={"bee": "wolf"}), gates=[Gate("tpcr", 1.0)])

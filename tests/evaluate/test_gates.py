@@ -35,7 +35,7 @@ def test_a_measure_is_held_against_its_limit(rows, name: str) -> None:
 def test_a_smallest_value(rows) -> None:
     report, labels = rows
     gates = [Gate.parse("accuracy", 0.99, "min"), Gate.parse("accuracy", 0.2, "min")]
-    outcomes = [each.outcome for each in check(report, labels, gates=gates).verdicts]
+    outcomes = [verdict.outcome for verdict in check(report, labels, gates=gates).verdicts]
     assert outcomes == ["failed", "passed"]
 
 
@@ -44,11 +44,11 @@ def test_decisions_that_must_stay(rows) -> None:
     moved = report.copy()
     moved[0] = np.roll(moved[0], 1)
     assert check(report, original=report, gates=[Gate("tpcr", 0.0)]).outcome == "passed"
-    found = check(moved, original=report, gates=[Gate("tpcr", 0.0)])
-    assert found.outcome == "failed"
-    assert found.verdicts[0].value == pytest.approx(1 / 600)
+    result = check(moved, original=report, gates=[Gate("tpcr", 0.0)])
+    assert result.outcome == "failed"
+    assert result.verdicts[0].value == pytest.approx(1 / 600)
     decided = check(moved, original=report.argmax(axis=1), gates=[Gate("tpcr", 0.0)])
-    assert decided.verdicts[0].value == found.verdicts[0].value
+    assert decided.verdicts[0].value == result.verdicts[0].value
 
 
 def test_the_worst_class_and_the_worst_group(rows) -> None:
@@ -220,7 +220,7 @@ def test_a_baseline_goes_through_a_file(rows, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "given", "words"),
+    ("gate", "arguments", "words"),
     [
         ("nll", {}, "nll needs labels"),
         ("tpcr", {}, "needs the original scores"),
@@ -229,19 +229,19 @@ def test_a_baseline_goes_through_a_file(rows, tmp_path) -> None:
         ("tpcr.class", {}, "needs the original"),
     ],
 )
-def test_what_could_not_run_never_passes(rows, gate: str, given: dict, words: str) -> None:
+def test_what_could_not_run_never_passes(rows, gate: str, arguments: dict, words: str) -> None:
     report, labels = rows
-    truth = labels if given else None
+    truth = labels if arguments else None
     limit = 1.0 if "tpcr" in gate else 1e9
-    found = check(report, truth, gates=[Gate.parse(gate, limit)])
-    assert found.outcome == "not evaluated"
-    assert words in found.verdicts[0].reading
+    result = check(report, truth, gates=[Gate.parse(gate, limit)])
+    assert result.outcome == "not evaluated"
+    assert words in result.verdicts[0].reading
 
 
 def test_groups_too_small_to_judge(rows) -> None:
     report, labels = rows
-    found = check(report, labels, groups=np.arange(600), gates=[Gate.parse("nll.group", 9.0)])
-    assert found.outcome == "not evaluated"
+    result = check(report, labels, groups=np.arange(600), gates=[Gate.parse("nll.group", 9.0)])
+    assert result.outcome == "not evaluated"
 
 
 def test_no_gates_are_no_success(rows) -> None:
@@ -249,9 +249,9 @@ def test_no_gates_are_no_success(rows) -> None:
 
 
 def test_a_failure_outweighs_what_could_not_run(rows) -> None:
-    found = check(*rows, gates=[Gate("nll", 0.0), Gate("tpcr", 0.0)])
-    assert found.outcome == "failed"
-    suite = ElementTree.fromstring(found.to_junit())
+    result = check(*rows, gates=[Gate("nll", 0.0), Gate("tpcr", 0.0)])
+    assert result.outcome == "failed"
+    suite = ElementTree.fromstring(result.to_junit())
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "1")
 
 
@@ -264,8 +264,8 @@ def test_a_failure_outweighs_what_could_not_run(rows) -> None:
     ],
 )
 def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) -> None:
-    found = check(*rows, groups=[name] * 600, gates=[Gate.parse("nll.group", 0.0)])
-    suite = ElementTree.fromstring(found.to_junit().encode())
+    result = check(*rows, groups=[name] * 600, gates=[Gate.parse("nll.group", 0.0)])
+    suite = ElementTree.fromstring(result.to_junit().encode())
     assert f"for the group {written} (600 rows)" in suite[0][0].attrib["message"]
 
 
@@ -341,11 +341,11 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
         return float("nan") if middle else whole.function(p, y)
 
     monkeypatch.setitem(METRICS, "nll", replace(whole, function=broken))
-    found = check(report, labels, gates=[Gate("nll", 99.0, over="group")], groups=groups)
-    assert found.outcome == "not evaluated"
+    result = check(report, labels, gates=[Gate("nll", 99.0, over="group")], groups=groups)
+    assert result.outcome == "not evaluated"
 
 
 def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:
     groups = np.array(["many"] * 580 + ["few"] * 20)
-    found = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
-    assert "for the group many (580 rows; 1 smaller ignored)" in (found.verdicts[0].reading)
+    result = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
+    assert "for the group many (580 rows; 1 smaller ignored)" in (result.verdicts[0].reading)

@@ -16,35 +16,35 @@ SCORES = 3.0 * np.eye(4)[LABELS] + 2.0 * RNG.normal(size=(600, 4))
 
 
 def test_every_row_is_held_out_once() -> None:
-    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
-    assert (found.n, found.fits) == (600, 5)
+    result = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
+    assert (result.n, result.fits) == (600, 5)
     original = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
-    assert found.original["nll"] == pytest.approx(measure_all(original, LABELS).nll, rel=1e-12)
+    assert result.original["nll"] == pytest.approx(measure_all(original, LABELS).nll, rel=1e-12)
 
 
 def test_many_entries_need_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "_MANY_ENTRIES", SCORES.size)
-    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
-    assert (found.n, found.fits) == (120, 1)
-    assert "120 rows held out by a second fit" in str(found)
+    result = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
+    assert (result.n, result.fits) == (120, 1)
+    assert "120 rows held out by a second fit" in str(result)
 
 
 def test_the_default_is_measured_on_every_row() -> None:
     began = []
-    found = measure_held_out(
+    result = measure_held_out(
         PreservingCalibrator, SCORES, LABELS, input="logits", progress=began.append
     )
-    assert (found.n, found.fits, len(began)) == (600, 5, 5)
+    assert (result.n, result.fits, len(began)) == (600, 5, 5)
 
 
 def test_the_change_has_an_interval() -> None:
-    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
+    result = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
     for metric in ("nll", "ece"):
-        change = found.change[metric]
-        assert change.estimate == found.repaired[metric] - found.original[metric]
+        change = result.change[metric]
+        assert change.estimate == result.repaired[metric] - result.original[metric]
         assert change.low < change.estimate < change.high
-    assert found.change["nll"].high < 0.0
-    assert set(found.to_dict()["change"]["ece"]) == {"estimate", "low", "high"}
+    assert result.change["nll"].high < 0.0
+    assert set(result.to_dict()["change"]["ece"]) == {"estimate", "low", "high"}
     # New rows of the same kind: the difference is inside the interval of those held out.
     rng = np.random.default_rng(1)
     labels = rng.integers(4, size=20_000)
@@ -52,7 +52,7 @@ def test_the_change_has_an_interval() -> None:
     model = PreservingCalibrator("ts").fit(SCORES, LABELS)
     original = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     before, after = (measure_all(p, labels).nll for p in (original, model.predict_proba(scores)))
-    assert found.change["nll"].low < after - before < found.change["nll"].high
+    assert result.change["nll"].low < after - before < result.change["nll"].high
 
 
 def test_a_map_that_learns_noise_by_heart_gains_nothing() -> None:
@@ -60,17 +60,17 @@ def test_a_map_that_learns_noise_by_heart_gains_nothing() -> None:
     with pytest.warns(UserWarning, match="no better than with shuffled labels"):
         model = PreservingCalibrator("irova").fit(noise, LABELS[:200])
     seen = model.predict_proba(noise)
-    found = measure_held_out(
+    result = measure_held_out(
         lambda: PreservingCalibrator("irova"), noise, LABELS[:200], input="logits"
     )
-    assert measure_all(seen, LABELS[:200]).nll < np.log(4) < found.repaired["nll"]
+    assert measure_all(seen, LABELS[:200]).nll < np.log(4) < result.repaired["nll"]
 
 
 def test_weights_count_in_fits_and_measures() -> None:
     twice = np.where(np.arange(600) < 100, 2.0, 1.0)
-    found = measure_held_out(
+    result = measure_held_out(
         lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits", sample_weight=twice
     )
     original = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
     weighted = measure_all(original, LABELS, sample_weight=twice).nll
-    assert found.original["nll"] == pytest.approx(weighted, rel=1e-12)
+    assert result.original["nll"] == pytest.approx(weighted, rel=1e-12)

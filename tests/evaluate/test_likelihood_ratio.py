@@ -65,10 +65,10 @@ def test_one_verdict_for_several_tests() -> None:
 
 
 def test_p_values_are_uniform_where_nothing_is_needed() -> None:
-    found = [calibration_tests(fit_cache(*drawn(seed)), ["vs"]) for seed in range(60)]
+    results = [calibration_tests(fit_cache(*drawn(seed)), ["vs"]) for seed in range(60)]
     for place, freedom in enumerate((1, 5)):
-        values = [tests[place].p_value for tests in found]
-        assert {tests[place].freedom for tests in found} == {freedom}
+        values = [tests[place].p_value for tests in results]
+        assert {tests[place].freedom for tests in results} == {freedom}
         assert stats.kstest(values, "uniform").pvalue > 0.01
 
 
@@ -81,9 +81,9 @@ def test_too_few_rows_or_a_class_without_labels_leave_a_test_out() -> None:
 
 
 def test_a_comparison_carries_them() -> None:
-    found = cordcal.compare(*drawn(2, sharpness=2.0), ["irova"])
-    assert [test.key for test in found.needed] == ["ts"]
-    data = found.to_dict()
+    comparison = cordcal.compare(*drawn(2, sharpness=2.0), ["irova"])
+    assert [test.key for test in comparison.needed] == ["ts"]
+    data = comparison.to_dict()
     assert data["needed"][0]["needed"] is True
     assert data["need"].startswith("Yes: ")
     assert "p < " in data["need"] or "p = " in data["need"]

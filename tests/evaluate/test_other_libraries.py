@@ -64,8 +64,8 @@ def test_names_of_a_mapping_and_of_pairs() -> None:
 def test_several_of_one_class_are_numbered() -> None:
     scores, labels = rows()
     both = [cordcal.calibrators.make("mono"), cordcal.calibrators.make("mono", smoothness=1.0)]
-    found = cordcal.compare(scores, labels, both)
-    assert [entry.key for entry in found.entries] == ["mono 1", "mono 2"]
+    comparison = cordcal.compare(scores, labels, both)
+    assert [entry.key for entry in comparison.entries] == ["mono 1", "mono 2"]
 
 
 @pytest.mark.parametrize("calibrator", [halved, Transformer(), Marginal(), Top()])
@@ -97,22 +97,26 @@ def test_torch_modules() -> None:
 def test_given_reports() -> None:
     fit, fit_labels = rows()
     test, test_labels = rows(seed=1)
-    given = cordcal.PrecomputedProbabilities(softmax(fit / 2.0), softmax(test / 2.0))
-    found = cordcal.compare(
-        fit, fit_labels, {"given": given, "mine": halved}, evaluation=(test, test_labels)
+    precomputed = cordcal.PrecomputedProbabilities(softmax(fit / 2.0), softmax(test / 2.0))
+    comparison = cordcal.compare(
+        fit, fit_labels, {"given": precomputed, "mine": halved}, evaluation=(test, test_labels)
     )
-    assert found["given"].repaired == found["mine"].repaired
+    assert comparison["given"].repaired == comparison["mine"].repaired
     with refused("direct_calibration", naming="shape"):
-        cordcal.compare(fit[1:], fit_labels[1:], {"given": given}, evaluation=(test, test_labels))
+        cordcal.compare(
+            fit[1:], fit_labels[1:], {"given": precomputed}, evaluation=(test, test_labels)
+        )
 
 
 def test_given_reports_are_told_apart_though_the_scores_are_equal() -> None:
     scores, labels = rows()
-    given = cordcal.PrecomputedProbabilities(softmax(scores / 2.0), softmax(scores / 3.0))
-    found = cordcal.compare(scores, labels, {"given": given}, evaluation=(scores, labels))
+    precomputed = cordcal.PrecomputedProbabilities(softmax(scores / 2.0), softmax(scores / 3.0))
+    comparison = cordcal.compare(
+        scores, labels, {"given": precomputed}, evaluation=(scores, labels)
+    )
     for measure in ("nll", "ece"):
         expected = getattr(cordcal.metrics, measure)(softmax(scores / 3.0), labels)
-        assert found["given"].direct[measure] == expected
+        assert comparison["given"].direct[measure] == expected
 
 
 def test_given_reports_need_evaluation_rows_not_a_share() -> None:
@@ -158,8 +162,12 @@ _wide.__name__ = "wide"
 def test_netcal_itself() -> None:
     scaling = pytest.importorskip("netcal.scaling")
     scores, labels = rows()
-    found = cordcal.compare(scores, labels, {"netcal": scaling.TemperatureScaling(), "ts": "ts"})
-    assert found["netcal"].direct["nll"] == pytest.approx(found["ts"].direct["nll"], abs=1e-4)
+    comparison = cordcal.compare(
+        scores, labels, {"netcal": scaling.TemperatureScaling(), "ts": "ts"}
+    )
+    assert comparison["netcal"].direct["nll"] == pytest.approx(
+        comparison["ts"].direct["nll"], abs=1e-4
+    )
 
 
 def test_scikit_learn_itself() -> None:
@@ -167,16 +175,18 @@ def test_scikit_learn_itself() -> None:
 
     scores, labels = rows()
     several = {f"C={c}": LogisticRegression(C=c) for c in (0.1, 10.0)}
-    found = cordcal.compare(scores, labels, several)
-    assert [entry.key for entry in found.entries] == ["C=0.1", "C=10.0"]
+    comparison = cordcal.compare(scores, labels, several)
+    assert [entry.key for entry in comparison.entries] == ["C=0.1", "C=10.0"]
 
 
 def test_probmetrics_itself() -> None:
     library = pytest.importorskip("probmetrics.calibrators")
     scores, labels = rows()
     calibrator = library.get_calibrator("temp-scaling")
-    found = cordcal.compare(scores, labels, {"theirs": calibrator, "ts": "ts"})
-    assert found["theirs"].direct["nll"] == pytest.approx(found["ts"].direct["nll"], abs=1e-4)
+    comparison = cordcal.compare(scores, labels, {"theirs": calibrator, "ts": "ts"})
+    assert comparison["theirs"].direct["nll"] == pytest.approx(
+        comparison["ts"].direct["nll"], abs=1e-4
+    )
 
 
 def test_labels_may_be_names_and_the_seed_a_generator() -> None:
@@ -184,9 +194,9 @@ def test_labels_may_be_names_and_the_seed_a_generator() -> None:
     names = ["ant", "bee", "cow", "dog"]
     words = np.array(names)[labels]
     seed = np.random.default_rng(5)
-    found = cordcal.compare(scores, words, "ts", class_names=names, seed=seed)
-    again = cordcal.compare(scores, labels, "ts", seed=found.seed)
-    assert found["ts"].direct == again["ts"].direct
+    comparison = cordcal.compare(scores, words, "ts", class_names=names, seed=seed)
+    again = cordcal.compare(scores, labels, "ts", seed=comparison.seed)
+    assert comparison["ts"].direct == again["ts"].direct
 
 
 def test_the_classifier_takes_calibrator_objects() -> None:
@@ -211,7 +221,7 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
 
     scores, labels = rows(600)
     words = np.array(["ant", "bee", "cow", "dog"])[labels]
-    found = {}
+    results = {}
     for repair in ("cord", "lift", cordcal.Lift(mode="cap")):
         for ensemble in (False, True):
             model = PreservingCalibratedClassifierCV(
@@ -221,10 +231,10 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
             np.testing.assert_array_equal(
                 model.classes_[proba.argmax(axis=1)], model.predict(scores)
             )
-            found[str(repair), ensemble] = proba
+            results[str(repair), ensemble] = proba
     assert isinstance(model.repair_, cordcal.Lift)
     assert model.repair_.mode == "cap"
-    assert not np.allclose(found["cord", False], found["lift", False])
+    assert not np.allclose(results["cord", False], results["lift", False])
     cordcal.save(model.repair_, tmp_path / "lift.safetensors")
     loaded = cordcal.load(tmp_path / "lift.safetensors")
     reports = softmax(scores), model.direct_proba(scores)

@@ -50,23 +50,23 @@ def reports(rows):
 def test_classes_are_counted_and_measured(comparison, reports) -> None:
     both, labels = reports
     classes = comparison["irova"].pictures.classes.to_list(every_class=True)
-    assert [each.name for each in classes] == list("abcde")
+    assert [record.name for record in classes] == list("abcde")
     moved = both.direct.argmax(axis=1)
-    for index, each in enumerate(classes):
-        assert each.rows == np.sum(labels == index)
-        assert each.decided == np.sum(both.decision == index)
-        assert each.left == np.sum((both.decision == index) & (moved != index))
-        assert each.joined == np.sum((both.decision != index) & (moved == index))
+    for index, record in enumerate(classes):
+        assert record.rows == np.sum(labels == index)
+        assert record.decided == np.sum(both.decision == index)
+        assert record.left == np.sum((both.decision == index) & (moved != index))
+        assert record.joined == np.sum((both.decision != index) & (moved == index))
         for report, values in (("direct", both.direct), ("repaired", both.repaired)):
-            found = metrics.class_reliability(values, labels, index)
-            assert each.ece[report] == pytest.approx(found.ece, abs=1e-12)
+            diagram = metrics.class_reliability(values, labels, index)
+            assert record.ece[report] == pytest.approx(diagram.ece, abs=1e-12)
             coarse = metrics.class_reliability(values, labels, index, bins=5)
             filled = coarse.count > 0
-            bins = np.array(each.bins[report])
+            bins = np.array(record.bins[report])
             assert bins[:, 2] == pytest.approx(coarse.count[filled])
             assert bins[:, 0] == pytest.approx(coarse.confidence[filled], abs=1e-4)
             assert bins[:, 1] == pytest.approx(coarse.accuracy[filled], abs=1e-4)
-    mean = np.mean([each.ece["repaired"] for each in classes])
+    mean = np.mean([record.ece["repaired"] for record in classes])
     assert mean == pytest.approx(comparison["irova"].repaired["classwise_ece"], abs=1e-12)
 
 
@@ -77,19 +77,19 @@ def test_moves_are_the_changes_and_each_has_a_row(comparison) -> None:
     assert sum(move.lost for move in pictures.moves) == changes.n_lost
     counts = [move.count for move in pictures.moves]
     assert counts == sorted(counts, reverse=True)
-    told = {(row.decision, row.direct_decision) for row in pictures.rows[: len(counts)]}
-    assert told == {(move.source, move.target) for move in pictures.moves}
+    shown = {(row.decision, row.direct_decision) for row in pictures.rows[: len(counts)]}
+    assert shown == {(move.source, move.target) for move in pictures.moves}
 
 
 def test_abstention_is_the_curve(comparison, reports) -> None:
     both, labels = reports
     selection = comparison["irova"].pictures.selection
     for report, values in (("direct", both.direct), ("repaired", both.repaired)):
-        curve, found = metrics.risk_coverage(values, labels), selection.outputs[report]
-        assert found.aurc == curve.aurc
-        assert found.low < found.aurc < found.high
-        assert found.at[3][1:] == curve.at(0.9)
-        assert found.risk[-1] == pytest.approx(np.mean(values.argmax(axis=1) != labels))
+        curve, selected = metrics.risk_coverage(values, labels), selection.outputs[report]
+        assert selected.aurc == curve.aurc
+        assert selected.low < selected.aurc < selected.high
+        assert selected.at[3][1:] == curve.at(0.9)
+        assert selected.risk[-1] == pytest.approx(np.mean(values.argmax(axis=1) != labels))
     estimate, low, high = selection.change["repaired"]
     assert estimate == selection.outputs["repaired"].aurc - selection.outputs["direct"].aurc
     assert low < estimate < high
@@ -112,20 +112,20 @@ def test_the_error_of_the_area_is_the_bootstraps(digits: int) -> None:
 def test_groups_are_measured_the_worst_first(comparison, reports, rows) -> None:
     both, labels = reports
     groups = np.where(np.arange(450) < 4, "rare", rows[2][450:])
-    found = comparison["irova"].pictures.groups
-    assert found[-1].name == "rare"
-    assert found[-1].small
-    assert found[-1].n < MIN_ROWS_PER_GROUP
-    values = [group.measures["repaired"]["nll"] for group in found[:-1]]
+    shown = comparison["irova"].pictures.groups
+    assert shown[-1].name == "rare"
+    assert shown[-1].small
+    assert shown[-1].n < MIN_ROWS_PER_GROUP
+    values = [group.measures["repaired"]["nll"] for group in shown[:-1]]
     assert values == sorted(values, reverse=True)
-    for group in found:
+    for group in shown:
         inside = groups == group.name
         assert group.n == inside.sum()
         moved = both.direct[inside].argmax(axis=1) != both.decision[inside]
         assert group.tpcr == pytest.approx(moved.mean())
         expected = metrics.ece(both.repaired[inside], labels[inside])
         assert group.measures["repaired"]["ece"] == pytest.approx(expected)
-    assert sum(group.n for group in found) == 450
+    assert sum(group.n for group in shown) == 450
 
 
 def test_groups_that_are_no_groups_are_refused(rows) -> None:
@@ -140,26 +140,26 @@ def test_many_classes_are_whole_for_the_best_while_there_is_room(monkeypatch) ->
     rng = np.random.default_rng(0)
     labels = rng.integers(40, size=1200)
     logits = 4.0 * np.eye(40)[labels] + 1.5 * rng.normal(size=(1200, 40))
-    found = cordcal.compare(logits, labels, ["ts", "vs", "irova"])
-    data = found.to_dict()
+    comparison = cordcal.compare(logits, labels, ["ts", "vs", "irova"])
+    data = comparison.to_dict()
     assert all(len(entry["classes"]) == 40 for entry in data["calibrators"])
     assert all(entry["classes"][0]["bins"] for entry in data["calibrators"])
     # With room for two, the first looked at and the best of the others by NLL are whole.
     monkeypatch.setattr(pictures, "_MAX_LINES", 7 * 100 + 4 * 40)
-    other = replace(found).to_dict()
+    other = replace(comparison).to_dict()
     best = sorted(
-        {entry.key: (entry.lift or entry.repaired)["nll"] for entry in found}.items(),
+        {entry.key: (entry.lift or entry.repaired)["nll"] for entry in comparison}.items(),
         key=lambda pair: (pair[0] != data["focus"], pair[1]),
     )
     for entry in other["calibrators"]:
         whole = entry["key"] in [key for key, _ in best[:2]]
-        assert all(bool(each["bins"]) == whole for each in entry["classes"])
-        assert whole or all(each["left"] + each["joined"] for each in entry["classes"])
+        assert all(bool(record["bins"]) == whole for record in entry["classes"])
+        assert whole or all(record["left"] + record["joined"] for record in entry["classes"])
 
 
 def test_a_blend_tells_its_shares(rows) -> None:
     logits, labels, _ = rows
-    found = cordcal.compare(logits, labels, {"blend": "blend"})["blend"]
-    assert sum(found.shares.values()) == pytest.approx(1.0)
-    assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
-    assert found.lift_gain["nll"].estimate == pytest.approx(found.direct["nll"] - found.lift["nll"])
+    entry = cordcal.compare(logits, labels, {"blend": "blend"})["blend"]
+    assert sum(entry.shares.values()) == pytest.approx(1.0)
+    assert list(entry.shares.values()) == sorted(entry.shares.values(), reverse=True)
+    assert entry.lift_gain["nll"].estimate == pytest.approx(entry.direct["nll"] - entry.lift["nll"])

@@ -129,13 +129,13 @@ def test_a_learnt_rule_is_offered_with_its_price_where_it_clearly_pays(compariso
 
 
 def test_an_option_that_clearly_beats_the_default_is_recommended(comparison) -> None:
-    found = with_lead(comparison, lead=0.02, noise=0.004)
-    assert recommended(found) == ("ts", "direct")
-    assert not found.recommendation.is_default
-    assert found.recommendation.headline == "Recommended: ts"
-    gap = found.difference(DEFAULT, ("ts", "direct"), "nll")
+    result = with_lead(comparison, lead=0.02, noise=0.004)
+    assert recommended(result) == ("ts", "direct")
+    assert not result.recommendation.is_default
+    assert result.recommendation.headline == "Recommended: ts"
+    gap = result.difference(DEFAULT, ("ts", "direct"), "nll")
     assert f"beats blend + lift: its NLL is lower by {gap.estimate:.4f}" in str(
-        found.recommendation
+        result.recommendation
     )
 
 
@@ -156,51 +156,53 @@ def with_lead(comparison, *, lead: float, noise: float):
 
 
 def test_without_the_default_the_lowest_is_recommended() -> None:
-    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
-    assert found.recommendation.key == found.best["nll"].key == "other"
-    assert not found.recommendation.is_default
-    assert "lowest NLL of the 3 options" in found.recommendation.reason
-    assert "blend + lift, was not compared" in found.recommendation.reason
-    assert [each.key for each in found.recommendation.alternatives] == ["simple"]
+    comparison = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
+    assert comparison.recommendation.key == comparison.best["nll"].key == "other"
+    assert not comparison.recommendation.is_default
+    assert "lowest NLL of the 3 options" in comparison.recommendation.reason
+    assert "blend + lift, was not compared" in comparison.recommendation.reason
+    assert [option.key for option in comparison.recommendation.alternatives] == ["simple"]
 
 
 def test_a_default_that_could_not_run_is_named_with_the_reason() -> None:
-    found = cordcal.compare(*simulated(rows=400), ["ts", "vs"])
-    left_out = replace(found, left_out={"blend": "there are too few rows"})
+    comparison = cordcal.compare(*simulated(rows=400), ["ts", "vs"])
+    left_out = replace(comparison, left_out={"blend": "there are too few rows"})
     assert "could not run (there are too few rows)" in left_out.recommendation.reason
 
 
 def test_a_ranking_is_kept_by_the_blend_with_cord() -> None:
-    found = cordcal.compare(*simulated(rows=600), ["ts", "blend"], preserve=2)
-    assert recommended(found) == ("blend", "repaired")
-    assert not found.recommendation.is_default
-    assert "The default, blend + lift, could not run." in found.recommendation.reason
+    comparison = cordcal.compare(*simulated(rows=600), ["ts", "blend"], preserve=2)
+    assert recommended(comparison) == ("blend", "repaired")
+    assert not comparison.recommendation.is_default
+    assert "The default, blend + lift, could not run." in comparison.recommendation.reason
 
 
 def test_a_calibrator_that_is_clearly_worse_is_not_an_alternative() -> None:
     simple, true = Fixed("simple", 1, 3.2), Fixed("true", 9, 2.0)
     noisy = Fixed("noisy", 40, 2.0, wild=2)
-    found = cordcal.compare(*simulated(), [simple, true, noisy])
-    assert found.recommendation.key == "true"
-    assert found.recommendation.alternatives == ()
-    assert found.recommendation.simpler == ""
+    comparison = cordcal.compare(*simulated(), [simple, true, noisy])
+    assert comparison.recommendation.key == "true"
+    assert comparison.recommendation.alternatives == ()
+    assert comparison.recommendation.simpler == ""
 
 
 def test_many_alternatives_are_counted_and_a_calibrator_is_named_once() -> None:
-    found = cordcal.compare(*simulated(), ["ts", "ets", "vs", "svs", "blend"])
-    names = [each.name for each in found.recommendation.alternatives]
-    keys = [each.key for each in found.recommendation.alternatives]
+    comparison = cordcal.compare(*simulated(), ["ts", "ets", "vs", "svs", "blend"])
+    names = [option.name for option in comparison.recommendation.alternatives]
+    keys = [option.key for option in comparison.recommendation.alternatives]
     assert keys == ["ts", "ets", "vs", "svs"]
-    assert found.recommendation.simpler.endswith(f"{names[0]}, {names[1]}, {names[2]} and 1 more.")
+    assert comparison.recommendation.simpler.endswith(
+        f"{names[0]}, {names[1]}, {names[2]} and 1 more."
+    )
 
 
 def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
-    found = cordcal.compare(logits, labels, ["blend", "ts", "ets", "vs", "irova"])
+    comparison = cordcal.compare(logits, labels, ["blend", "ts", "ets", "vs", "irova"])
     ordered = sorted(
-        found.preserving(), key=lambda report: recommendation.simplicity(found, report)
+        comparison.preserving(), key=lambda report: recommendation.simplicity(comparison, report)
     )
     assert ordered == [
         ("uncalibrated", "original"),
@@ -219,13 +221,13 @@ def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
     rng = np.random.default_rng(2)
     labels = rng.integers(4, size=3000)
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(3000, 4)) + np.array([0, 0, 0, 2.0])
-    found = cordcal.compare(logits, labels, ["ts", "vs"])
-    changing = found.recommendation.changing
+    comparison = cordcal.compare(logits, labels, ["ts", "vs"])
+    changing = comparison.recommendation.changing
     assert changing.key == "vs"
-    assert changing.n_changed == found["vs"].changes.n_changed
+    assert changing.n_changed == comparison["vs"].changes.n_changed
     assert changing.accuracy.low > 0.0
     gain = recommendation.format_interval(changing.accuracy, scale=100, unit=" points")
-    assert found.recommendation.if_changing == (
+    assert comparison.recommendation.if_changing == (
         f"If predictions may change: vs (direct) changes {changing.n_changed} of them and improves "
         f"accuracy by {gain}."
     )
@@ -276,11 +278,14 @@ def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
-    found = cordcal.compare(logits, labels, ["vs"])
-    advised = replace(found.recommendation, key="vs", output="lift")
-    held = replace(found.entries[0], at_bound=0.2)
-    for entries, said in (((held,), True), (found.entries, found["vs"].at_bound >= 0.05)):
-        other = replace(found, entries=entries)
+    comparison = cordcal.compare(logits, labels, ["vs"])
+    advised = replace(comparison.recommendation, key="vs", output="lift")
+    entry = replace(comparison.entries[0], at_bound=0.2)
+    for entries, said in (
+        ((entry,), True),
+        (comparison.entries, comparison["vs"].at_bound >= 0.05),
+    ):
+        other = replace(comparison, entries=entries)
         other.__dict__["recommendation"] = advised
         assert ('mode="cap"' in " ".join(recommendation.sentences(other))) == said
 
@@ -320,12 +325,12 @@ def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("key", ["svs", "blend"])
 def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None:
-    with np.load("scores.npz") as held:
-        found = cordcal.compare(held["logits"], held["labels"], [key])
-    found.__dict__["recommendation"] = replace(
-        found.recommendation, key=key, output="lift", is_default=key == "blend"
+    with np.load("scores.npz") as arrays:
+        comparison = cordcal.compare(arrays["logits"], arrays["labels"], [key])
+    comparison.__dict__["recommendation"] = replace(
+        comparison.recommendation, key=key, output="lift", is_default=key == "blend"
     )
-    step = found.next_step("scores.npz")
+    step = comparison.next_step("scores.npz")
     # The default needs no options.
     assert ("--repair lift" in step.shell[0]) == (key != "blend")
     assert ("--calibrator" in step.shell[0]) == (key != "blend")
@@ -334,14 +339,16 @@ def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None
 
 
 def test_an_object_of_ones_own_has_no_lines_to_paste() -> None:
-    found = cordcal.compare(*simulated(0), [Fixed("mine", 1, 2.0)])
-    found.__dict__["recommendation"] = replace(found.recommendation, key="mine", output="direct")
-    assert found.next_step() is None
+    comparison = cordcal.compare(*simulated(0), [Fixed("mine", 1, 2.0)])
+    comparison.__dict__["recommendation"] = replace(
+        comparison.recommendation, key="mine", output="direct"
+    )
+    assert comparison.next_step() is None
 
 
 def test_an_audit_is_strict_too(folder) -> None:
-    with np.load("scores.npz") as held:
-        logits, labels = held["logits"], held["labels"]
+    with np.load("scores.npz") as arrays:
+        logits, labels = arrays["logits"], arrays["labels"]
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.savez("p.npz", probs=p, labels=(labels + 1) % p.shape[1])
     np.savez("q.npz", probs=p)
@@ -350,17 +357,17 @@ def test_an_audit_is_strict_too(folder) -> None:
     shown = CliRunner().invoke(app, [*run, "--strict"])
     assert shown.exit_code == 1
     assert shown.output.splitlines()[1].startswith("! accuracy")
-    told = CliRunner().invoke(app, [*run, "--strict", "--json"])
-    assert told.exit_code == 1
-    assert json.loads(told.stdout[told.stdout.index("{") :])["concerns"][0]["key"] == "labels"
+    result = CliRunner().invoke(app, [*run, "--strict", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout[result.stdout.index("{") :])["concerns"][0]["key"] == "labels"
 
 
 def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder) -> None:
     run = ["compare", "scores.npz", "--calibrator", "ts", "--strict"]
     assert CliRunner().invoke(app, run).exit_code == 0
-    with np.load("scores.npz") as held:
-        wrong = held["labels"] + 1
-        np.savez("wrong.npz", logits=held["logits"][wrong < 4], labels=wrong[wrong < 4])
+    with np.load("scores.npz") as arrays:
+        wrong = arrays["labels"] + 1
+        np.savez("wrong.npz", logits=arrays["logits"][wrong < 4], labels=wrong[wrong < 4])
     run[1] = "wrong.npz"
     shown = CliRunner().invoke(app, run)
     assert shown.exit_code == 1
