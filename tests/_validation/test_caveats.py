@@ -277,4 +277,4 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
             caveats = find_caveats(original, content["labels"].astype(np.intp))
         if caveats:
             doubted[path.stem] = [caveat.key for caveat in caveats]
-    assert doubted == {BELOW_MAJORITY: ["class weights"]}
+    assert doubted == {BELOW_MAJORITY: ["majority"]}

@@ -24,7 +24,7 @@ NO_FILES = {
     "network_output",
     "key", "columns", "labels_column", "features_columns", "weights_column", "groups_column",
     "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
-    "on_error", "scheduler", "most", "least", "file",
+    "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error",
 }  # fmt: skip

@@ -59,7 +59,7 @@ class Caveat:
     Attributes
     ----------
     key : str
-        Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"class weights"``, ``"scores"``,
+        Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"majority"``, ``"scores"``,
         ``"rows"``, ``"overlap"``, ``"classes"`` or ``"indistinct"``.
     sentence : str
         A description with its figures.
@@ -130,7 +130,7 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
-    expected = None if by_argmax else "class weights"
+    expected = None if by_argmax else "majority"
     return [caveat for caveat in caveats if caveat is not None and caveat.key != expected]
 
 
@@ -160,7 +160,7 @@ def already_warned(*, by_labels: bool = False) -> bool:
     A poor classifier may be less accurate than its most frequent class without any mistake, so
     these caveats only explain warnings that blame the labels (``by_labels``).
     """
-    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance", "class weights"})
+    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance", "majority"})
 
 
 def label_caveat(
@@ -224,9 +224,10 @@ def label_caveat(
         figures |= {"chance": expected}
     if _clearly_more(rows.is_majority, right, weight, _DIFFERENCE_ERRORS):
         if accuracy - expected <= _GAIN_ERRORS * error:
-            return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
+            key = "chance" if by_chance else "majority"
+            return Caveat(key, f"{start}: {question}", figures, blocks_advice=True)
         cause = "was the classifier trained with class weights or on resampled rows?"
-        return Caveat("class weights", f"{start}: {cause} Then use the rule 'learnt'", figures)
+        return Caveat("majority", f"{start}: {cause} Then use the rule 'learnt'", figures)
     if not by_chance:
         return None
     return Caveat(
