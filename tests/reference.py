@@ -148,3 +148,13 @@ def transform(
             repair(describe(p, q, a, rule=rule), Decimal(eta))
             for p, q, a in zip(original, direct, keep, strict=True)
         ]
+
+
+def mean_step(eta: float) -> float:
+    """Return how far one step of the scalar's grid can move a response, and so their mean.
+
+    A step is 2^-47 max(1, |η|).  The slope s(1 − s)/radius of a response is at most 1/2 up to
+    |η| = 1 and at most 1/η² beyond, where references near zero or one reach it.
+    """
+    size = abs(eta)
+    return 2.0**-48 if size <= 1.0 else 2.0**-47 / size

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cordcal import PredictionRule
 from cordcal.repair import CORD
+from reference import mean_step
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}
 
@@ -77,8 +78,8 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray]) -> None:
     assert (np.abs(tail - expected * scale) <= 4 * unit * expected * scale + spare + 1e-14).all()
     # 4: the mean, on the calibration rows, before rounding to the dtype.
     record = cord.construction_
-    step = 2.0**-48 * max(1.0, abs(cord.eta_))
-    assert abs(cord.explain(original, direct).repaired_mass.mean() - record.target) <= step + 1e-15
+    off = abs(cord.explain(original, direct).repaired_mass.mean() - record.target)
+    assert off <= mean_step(cord.eta_) + 1e-15
 
 
 @settings(max_examples=100, deadline=None)
@@ -127,6 +128,4 @@ def test_statements_under_a_rule(
         assert (mass > tail.max(axis=1)).all()
     record = cord.construction_
     explanation = cord.explain(original, direct, decision=keep)
-    # The grid's step, since a response's slope s(1 − s)/radius is at most one.
-    step = 2.0**-47 * max(1.0, abs(cord.eta_))
-    assert abs(explanation.repaired_mass.mean() - record.target) <= step + 1e-15
+    assert abs(explanation.repaired_mass.mean() - record.target) <= mean_step(cord.eta_) + 1e-15
