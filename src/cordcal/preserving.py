@@ -728,7 +728,7 @@ def new_repair(
         raise InputError(
             "preserve",
             f"is {preserve!r} but Lift learns the confidence of one prediction, not of a ranking",
-            "leave preserve out, or write {option}",
+            "leave it out, or write {option}",
             option=("repair", "cord"),
         )
     if choice == "lift":

@@ -38,9 +38,9 @@ def test_known_weights_are_recovered(weights: list[float]) -> None:
 
 def test_weights_are_recovered_through_noise_and_the_rest_is_counted() -> None:
     direct, decision = ruled([1.0, 4.0, 0.5], 20_000, noise=0.5)
-    with pytest.warns(UserWarning, match="of 20,000 predictions") as caught:
+    with pytest.warns(UserWarning, match="of 20,000 rows") as caught:
         rule, record = learn_rule(direct, decision)
-    assert f"explain {record.n - record.n_explained:,} of" in str(caught[0].message)
+    assert f"in {record.n - record.n_explained:,} of" in str(caught[0].message)
     np.testing.assert_allclose(
         log_ratios(rule.weights), log_ratios(np.array([1, 4, 0.5])), atol=0.05
     )

@@ -33,7 +33,7 @@ def test_decisions_of_a_new_version(folder: Path, call: Call) -> None:
 def test_what_cannot_be_evaluated_is_code_two(folder: Path, call: Call) -> None:
     code, out, _ = call("check", "new.npz", "--max", "tpcr=1")
     assert code == 2
-    assert out == "? tpcr needs the original scores or predictions\n"
+    assert out == "? tpcr needs the original scores or predictions; pass --original\n"
 
 
 def test_a_file_of_gates(folder: Path, call: Call) -> None:
@@ -118,7 +118,7 @@ def test_labels_of_the_original_will_do(folder: Path, call: Call, logits: np.nda
     own = json.loads(call("check", "cold.npz", "--original", "old.npz", *gates)[1])
     assert json.loads(out)["gates"] == own["gates"]
     code, out, _ = call("check", "bare.npz", "--original", "bare.npz", "--max", "nll=9")
-    assert (code, out) == (2, "? nll needs labels\n")
+    assert (code, out) == (2, "? nll needs labels; pass --labels or --labels-column\n")
 
 
 def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -> None:

@@ -57,6 +57,25 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             "has no key or column called 'truth' for the labels; it has logits (400, 3)",
         ),
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
+        (
+            ("fit", "s.npz", *TS, "--rule", "1,2", "--output", "m.safetensors"),
+            "--rule has 2 weights but scores has 3 classes; pass one weight per class",
+        ),
+        (
+            (
+                "fit",
+                "s.npz",
+                *TS,
+                "--rule",
+                "learnt",
+                "--preserve",
+                "2",
+                "--output",
+                "m.safetensors",
+            ),
+            "--preserve is 2, but a rule keeps one prediction, not a ranking; leave it out, or "
+            "write --rule argmax",
+        ),
         (("compare", "topk.npz"), "top-5 log-probabilities"),
         (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
         (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),

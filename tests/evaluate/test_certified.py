@@ -60,6 +60,14 @@ def test_the_target_is_found() -> None:
     assert best.errors / best.n < 0.1
 
 
+def test_an_error_among_the_most_confident_rows_does_not_end_the_search() -> None:
+    confidence, correct = draw(np.random.default_rng(3), 2_000)
+    correct[np.argsort(-confidence)[:3]] = False
+    rows = rows_of(confidence, correct)
+    assert any(rate.bound <= 0.1 for rate in certified_error_rates(rows))
+    assert lowest_certified_threshold(rows, 0.1).threshold < 0.87
+
+
 def test_too_few_rows_or_too_many_errors_certify_nothing() -> None:
     assert lowest_certified_threshold(rows_of([0.9] * 28, [True] * 28), 0.1) is None
     assert lowest_certified_threshold(rows_of([0.9] * 29, [True] * 29), 0.1) is not None

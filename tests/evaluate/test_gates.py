@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cordcal import metrics
+from cordcal import PredictionRule, metrics
 from cordcal.evaluate.baseline import Baseline
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import METRICS
+from cordcal.metrics.rows import ProbabilityMatrix
 from errors import refused
 
 
@@ -93,7 +94,8 @@ def test_chance_values_are_the_metrics_of_drawn_labels(name: str) -> None:
 
     rng = np.random.default_rng(0)
     report = rng.dirichlet(np.full(4, 0.5), 60)
-    at_once = _chance_values(METRICS[name], report, rng)
+    matrix = ProbabilityMatrix.from_array(report, "probabilities")
+    at_once = _chance_values(METRICS[name], matrix, rng)
     truth = [(report.cumsum(axis=1) > rng.random((60, 1))).argmax(axis=1) for _ in range(400)]
     one_by_one = np.array([METRICS[name].function(report, labels) for labels in truth])
     assert stats.ks_2samp(at_once, one_by_one).pvalue > 0.01
@@ -349,3 +351,26 @@ def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:
     groups = np.array(["many"] * 580 + ["few"] * 20)
     result = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
     assert "for the group many (580 rows; 1 smaller ignored)" in (result.verdicts[0].reading)
+
+
+def test_under_a_rule_metrics_are_those_of_its_predictions() -> None:
+    rng = np.random.default_rng(4)
+    probabilities = rng.dirichlet([4.0, 2.0, 1.0], size=900)
+    labels = np.array([rng.choice(3, p=row) for row in probabilities])
+    rule = PredictionRule([1.0, 2.0, 4.0])
+    predicted = rule.predict(probabilities)
+    confidence = probabilities[np.arange(900), predicted]
+    right = predicted == labels
+    gates = [Gate.parse("accuracy", 0.01, "min"), Gate.parse("accuracy.class", 0.99, "min")]
+    checked = check(probabilities, labels, gates=gates, rule=rule)
+    assert checked.verdicts[0].value == pytest.approx(right.mean())
+    assert checked.measures["accuracy"] == pytest.approx(right.mean())
+    assert checked.measures["nll"] == pytest.approx(metrics.nll(probabilities, labels))
+    assert checked.measures["classwise_ece"] == metrics.classwise_ece(probabilities, labels)
+    worst = min(right[predicted == index].mean() for index in range(3))
+    assert checked.verdicts[1].estimate == pytest.approx(worst)
+    for rate in checked.certified:
+        above = confidence >= rate.threshold
+        assert (rate.n, rate.errors) == (above.sum(), (above & ~right).sum())
+    ece = Gate.parse("ece.class", 0.001, "max")
+    assert check(probabilities, labels, gates=[ece], rule=rule).verdicts[0].chance > 0.01

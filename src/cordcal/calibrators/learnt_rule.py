@@ -154,9 +154,9 @@ def _warn_about(record: LearntRule) -> None:
     rest = record.n - record.n_explained
     if rest * record.mean_shift > _LARGE_SHIFT * record.n:
         warn(
-            f"rule: no weights per class explain {rest:,} of {record.n:,} predictions; there the "
-            f"repair moves up to {record.max_shift:.2g} of probability to the prediction, "
-            f"{record.mean_shift:.2g} on average"
+            f"rule: no weights per class explain all predictions: in {rest:,} of {record.n:,} rows "
+            f"the repair moves up to {record.max_shift:.2g} of probability to the prediction, "
+            f"{record.mean_shift:.2g} on average; another calibrator may explain more of them"
         )
 
 

@@ -26,6 +26,7 @@ _OPTION_NAMES = {
     "options": "--options",
     "preserve": "--preserve",
     "repair": "--repair",
+    "rule": "--rule",
     "scheduler": "--scheduler",
     "splits": "--splits",
     "class_names": "--class-names",

@@ -108,7 +108,7 @@ def apply(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write repaired probabilities, whose argmax is the classifier's prediction in every row."""
+    """Write repaired probabilities, which keep the classifier's prediction in every row."""
     in_parts = scheduler is not None or is_parts_output(output, scores or original)
     if in_parts:
         from cordcal.files.opening import check_local

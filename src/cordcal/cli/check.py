@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
 _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
+# What to do about a gate that lacks an input.
+_REMEDIES = {
+    "needs the original scores or predictions": "; pass --original",
+    "needs labels": "; pass --labels or --labels-column",
+    "needs groups": "; pass --groups or --groups-column",
+    "needs a baseline": "; pass --baseline",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -195,7 +202,8 @@ def check(
         show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
         for verdict in result.verdicts:
-            echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
+            remedy = _REMEDIES.get(verdict.detail, "")
+            echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
             echo(sentence)
         echo_info(f"cordcal check: {result.outcome}")

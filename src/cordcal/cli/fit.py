@@ -181,7 +181,10 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
     explained = ""
     if learnt is not None:
         explained = f"; it explains {learnt.n_explained:,} of {learnt.n:,} predictions by itself"
-    return f"largest weight × probability{explained}; use predicted classes, not the argmax"
+    return (
+        f"largest weight × probability{explained}; use the predictions that `apply` writes "
+        "(decision), not the argmax"
+    )
 
 
 def _calibrator(

@@ -136,7 +136,8 @@ def init(
     echo(f"{output}: watching {monitor.n_classes} classes, with a baseline of {rows}")
     if outputs.labels is not None:
         _echo_baseline(monitor, outputs)
-    echo_info(f"next: cordcal monitor add {output} NEW_FILE")
+    applied = "" if model is None else f" --model {model}"
+    echo_info(f"next: cordcal monitor add {output} NEW_FILE{applied}")
 
 
 def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:

@@ -184,8 +184,8 @@ class Audit:
                 lines.append(f"{start} {_join(items)}.")
         if self.fitted_here:
             lines.append(
-                "The repair was fitted on these same rows (one number, no labels); pass repair= to "
-                "audit one that was fitted on calibration rows."
+                "The repair was fitted on these same rows (one number, no labels); pass repair= "
+                "(--model) to audit one that was fitted on calibration rows."
             )
         return lines
 

@@ -23,6 +23,9 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Each further threshold of the search adds this share of rows: close enough for a threshold, far
 # enough apart that little of the sequence is spent on nearly the same rows.
 _STEP = 1.05
+# The search starts again at this many times the rows of its first threshold: one error among the
+# most confident rows fails the first, whatever the others are.
+_SECOND_START = 8
 
 
 def certified_error_rates(
@@ -65,9 +68,10 @@ def lowest_certified_threshold(
 ) -> CertifiedErrorRate | None:
     """Find the lowest confidence above which the error rate is at most ``target``.
 
-    Thresholds are tested downwards in a sequence that depends on the confidences alone, each at
-    level α, until one fails: with probability 1 − α the result is right (fixed-sequence
-    testing).  The first threshold has just enough rows to succeed without an error.
+    Thresholds are tested downwards in a sequence that depends on the confidences alone.  With
+    probability 1 − α the result is right (the fallback procedure of Wiens 2003): the level α is
+    shared by two starts, passed on from each threshold that succeeds to the next, and lost at one
+    that fails.  The first start has just enough rows to succeed without an error.
 
     Parameters
     ----------
@@ -99,14 +103,31 @@ def lowest_certified_threshold(
     order = np.argsort(-rows.confidence, kind="stable")
     confidence = rows.confidence[order]
     errors = np.cumsum(~rows.correct[order])
-    result = None
-    first = math.ceil(math.log(alpha) / math.log1p(-target))
-    for threshold, count in _tested_thresholds(confidence, first):
+    result, level = None, 0.0
+    starts = _starts(len(confidence), target, alpha)
+    share = alpha / len(starts)
+    for threshold, count in _tested_thresholds(confidence, starts[0]):
+        while starts and count >= starts[0]:
+            level += share
+            del starts[0]
         wrong = int(errors[count - 1])
-        if _binomial_at_most(wrong, count, target) > alpha:
+        if level and _binomial_at_most(wrong, count, target) <= level:
+            result = CertifiedErrorRate(threshold, count, wrong, target)
+        elif starts:
+            level = 0.0
+        else:
             break
-        result = CertifiedErrorRate(threshold, count, wrong, target)
     return result
+
+
+def _starts(rows: int, target: float, alpha: float) -> list[int]:
+    """Return the numbers of rows at which the search starts: two if there are enough rows."""
+    for count in (2, 1):
+        first = math.ceil(math.log(alpha / count) / math.log1p(-target))
+        starts = [first, _SECOND_START * first][:count]
+        if starts[-1] <= rows:
+            break
+    return starts
 
 
 def _tested_thresholds(confidence: Vector, first: int) -> Iterator[tuple[float, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +37,7 @@ from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.record import Metric, Resampler
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
-from cordcal.metrics.stream import MeanStream
+from cordcal.metrics.stream import BlockStream, MeanStream
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 
@@ -315,8 +315,9 @@ def check(
         The scores, or the predictions, that TPCR compares with: the classifier's own, or those
         of a previous version.
     rule : "argmax", PredictionRule or array_like of shape (K,)
-        How the probabilities predict, for TPCR: by their largest entry, or by the largest
-        weight times probability (``rule_`` of a model).  The metrics always take the largest entry.
+        How the probabilities predict: by their largest entry, or by the largest weight times
+        probability (``rule_`` of a model).  Accuracy, calibration errors and certified error
+        rates are those of these predictions and of their probabilities.
     groups : array_like of shape (n,), optional
         The group of each row, for gates over groups.
     ids : array_like of shape (n,), optional
@@ -349,6 +350,9 @@ def check(
         probabilities=probabilities, labels=labels, original=original, groups=groups, ids=ids
     )
     matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+    checked_rule = check_rule(rule, matrix.classes, "probabilities")
+    if checked_rule is not None:
+        matrix = replace(matrix, rule_weights=checked_rule.weights)
     names = label_names(probabilities, class_names)
     labels = names_to_indices(labels, matrix.values.shape, names)
     truth = None
@@ -366,11 +370,8 @@ def check(
         else:
             keys = id_digests(as_groups(ids, matrix.rows))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
-    checked_rule = check_rule(rule, matrix.classes, "probabilities")
-    after = matrix.values if checked_rule is None else checked_rule.predict(matrix.values)
-    evaluator = _Evaluator(
-        matrix.values, after, current, before, groups, baseline, alpha, as_seed(seed)
-    )
+    after = matrix.values if checked_rule is None else matrix.predictions()
+    evaluator = _Evaluator(matrix, after, current, before, groups, baseline, alpha, as_seed(seed))
     return Checked(
         tuple(evaluator.verdict(gate) for gate in gates),
         matrix.rows,
@@ -424,7 +425,7 @@ class _Evaluator:
     ``predicted`` holds the predictions, or probabilities whose argmax they are.
     """
 
-    probabilities: npt.NDArray[Any]
+    matrix: ProbabilityMatrix
     predicted: npt.NDArray[Any]
     current: Baseline | None
     original: npt.NDArray[Any] | None
@@ -436,9 +437,7 @@ class _Evaluator:
     def measures(self) -> dict[str, float]:
         """Return every metric of all rows."""
         labels = self._labelled().labels
-        return {
-            name: metric.function(self.probabilities, labels) for name, metric in METRICS.items()
-        }
+        return {name: _measure(metric, self.matrix, labels) for name, metric in METRICS.items()}
 
     def verdict(self, gate: Gate) -> Verdict:
         try:
@@ -470,7 +469,7 @@ class _Evaluator:
             return self._worst(gate)
         if gate.over == "increase":
             return self._increase(gate)
-        estimate = self._estimate(gate, np.arange(len(self.probabilities)))
+        estimate = self._estimate(gate, np.arange(self.matrix.rows))
         return _Value(estimate, estimate)
 
     def _labelled(self) -> LabelledRows:
@@ -485,7 +484,7 @@ class _Evaluator:
                 raise _MissingInput("the original scores or predictions")
             return decision_changes(self.original[rows], self.predicted[rows]).tpcr
         labels = self._labelled().labels
-        return METRICS[gate.measure].function(self.probabilities[rows], labels[rows])
+        return _measure(METRICS[gate.measure], _take(self.matrix, rows), labels[rows])
 
     def _worst(self, gate: Gate) -> _Value:
         """Return the part that is furthest beyond the limit once chance is allowed for."""
@@ -527,7 +526,7 @@ class _Evaluator:
         # The spread shrinks with the root of the number of rows, so some of them are enough.
         drawn = rows if len(rows) <= _CHANCE_ROWS else rng.choice(rows, _CHANCE_ROWS, replace=False)
         scale = math.sqrt(len(drawn) / len(rows))
-        replicates = _chance_values(metric, self.probabilities[drawn], rng)
+        replicates = _chance_values(metric, _take(self.matrix, drawn), rng)
         sign = 1.0 if metric.lower_is_better else -1.0
         centre = 0.0 if metric.calibration_error else float(replicates.mean())
         return scale * (_upper_quantile(sign * replicates, self.alpha / parts) - sign * centre)
@@ -541,14 +540,14 @@ class _Evaluator:
         if gate.over == "group":
             if self.groups is None:
                 raise _MissingInput("groups")
-            yield from rows_by_group(as_groups(self.groups, len(self.probabilities)))
+            yield from rows_by_group(as_groups(self.groups, self.matrix.rows))
         elif gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
             scores = self.original
             yield from rows_by_group(scores if scores.ndim == 1 else scores.argmax(axis=1))
         else:
-            yield from rows_by_group(self.probabilities.argmax(axis=1))
+            yield from rows_by_group(self.matrix.predictions())
 
     def _increase(self, gate: Gate) -> _Value:
         """Return the upper end of the 95 % interval of the increase over the baseline."""
@@ -600,25 +599,45 @@ _CHANCE_ROWS = 20_000
 _LABELS_AT_ONCE = 2**18
 
 
+def _take(matrix: ProbabilityMatrix, rows: npt.NDArray[np.intp]) -> ProbabilityMatrix:
+    return replace(matrix, values=matrix.values[rows])
+
+
+def _measure(metric: Metric, matrix: ProbabilityMatrix, labels: npt.NDArray[np.intp]) -> float:
+    """Return a metric of rows whose predictions follow the matrix's rule."""
+    if matrix.rule_weights is None:
+        return metric.function(matrix.values, labels)
+    stream = metric.stream()
+    if not isinstance(stream, BlockStream):
+        return metric.value(matrix.reduce(labels))
+    stream.update_checked(matrix, labels, None)
+    return float(stream.result())
+
+
 def _chance_values(
-    metric: Metric, probabilities: npt.NDArray[Any], rng: np.random.Generator
+    metric: Metric, matrix: ProbabilityMatrix, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
     """Return a metric's values with labels drawn from the rows, many times."""
     stream = metric.stream()
+    prediction = matrix.predictions()
     if isinstance(stream, MeanStream):
-        return _chance_means(stream, probabilities, rng)
+        return _chance_means(stream, matrix.values, prediction, rng)
     if metric.calibration_error and metric.resampler is not None and metric.exact_resampler:
-        return _chance_calibration_errors(metric.resampler, probabilities, rng)
-    draws = np.concatenate(list(_draw_labels(probabilities, rng)), axis=1)
-    return np.array([metric.function(probabilities, labels) for labels in draws.T])
+        confidence = matrix.values[np.arange(matrix.rows), prediction].astype(np.float64)
+        return _chance_calibration_errors(metric.resampler, confidence, rng)
+    draws = np.concatenate(list(_draw_labels(matrix.values, rng)), axis=1)
+    return np.array([_measure(metric, matrix, labels) for labels in draws.T])
 
 
 def _chance_means(
-    stream: MeanStream, probabilities: npt.NDArray[Any], rng: np.random.Generator
+    stream: MeanStream,
+    probabilities: npt.NDArray[Any],
+    prediction: npt.NDArray[np.intp],
+    rng: np.random.Generator,
 ) -> npt.NDArray[np.float64]:
     """Return the means of a loss per row, with labels drawn from the rows."""
     number = np.arange(len(probabilities))[:, None]
-    prediction, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    confidence = probabilities[number[:, 0], prediction]
     squares = np.square(probabilities, dtype=np.float64).sum(axis=1)[:, None] + 1.0
     means = []
     for labels in _draw_labels(probabilities, rng):
@@ -638,15 +657,14 @@ def _chance_means(
 
 def _chance_calibration_errors(
     resampler: Callable[[LabelledRows], Resampler],
-    probabilities: npt.NDArray[Any],
+    confidence: npt.NDArray[np.float64],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.float64]:
-    """Return calibration errors of the top label, with labels drawn from the rows.
+    """Return calibration errors of the predictions, with labels drawn from the rows.
 
     They depend only on which predictions are right.  So every row is there twice, right and
     wrong, and a draw gives one of the two the weight one.
     """
-    confidence = probabilities.max(axis=1).astype(np.float64)
     rows = len(confidence)
     wrong, zeros = np.repeat([0, 1], rows), np.zeros(2 * rows)
     twice = np.concatenate([confidence, confidence])

@@ -193,7 +193,7 @@ class Recommendation:
         return (
             f'With rule="learnt": NLL {self.rule.nll:.4f}, lower by '
             f"{format_interval(self.rule.saving)}. In {self.rule.share:.0%} of the rows the "
-            "likeliest class is then not the predicted one: use predict, not argmax."
+            "likeliest class is then not the predicted one: use the predictions, not the argmax."
         )
 
     def __str__(self) -> str:

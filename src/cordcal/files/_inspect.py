@@ -192,7 +192,7 @@ class _ArraySummary:
         shape = f"{size[0]} rows × {size[1]} classes" if len(size) == 2 else f"{size[0]} entries"
         entry = {"name": self.name, "shape": shape}
         if self.dtype is not None:
-            entry["dtype"] = str(self.dtype)
+            entry["dtype"] = "text" if self.dtype.kind == "U" else str(self.dtype)
         if self.kind is not None:
             entry["kind"] = f"looks like {self.kind}"
         return entry

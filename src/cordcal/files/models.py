@@ -531,6 +531,6 @@ def _class_of(kind: str, name: str) -> Any:
         return calibrator_class(kind.removeprefix("calibrator "))
     if kind == "monitor":
         raise InputError(
-            name, "is the state of a monitor, not a model", "pass it to `cordcal monitor`"
+            name, "is the state of a monitor, not a model", "pass it to `cordcal monitor show`"
         )
     raise InputError(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")

@@ -115,7 +115,7 @@ def refuse_ranking(preserve: object, rule: object) -> None:
         raise InputError(
             "preserve",
             f"is {preserve!r}, but a rule keeps one prediction, not a ranking",
-            "leave preserve out, or write {option}",
+            "leave it out, or write {option}",
             option=("rule", "argmax"),
         )
 

@@ -26,7 +26,7 @@ _ANY_WIDTH = 10_000
 _LONG_HEADING = 14
 # Labels that are short enough to leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
-_WITH_RULE = 'With rule="learnt"'
+_WITH_RULE = "With --rule learnt"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
 
