@@ -59,7 +59,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
         (
             ("fit", "s.npz", *TS, "--rule", "1,2", "--output", "m.safetensors"),
-            "--rule has 2 weights but scores has 3 classes; pass one weight per class",
+            "--rule has 2 weights but s.npz has 3 classes; pass one weight per class",
         ),
         (
             (

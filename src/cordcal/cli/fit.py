@@ -106,6 +106,7 @@ def fit(
     import cordcal
     from cordcal._validation.caveats import SuspectDataWarning
     from cordcal.files.columns import as_patterns
+    from cordcal.repair.prediction_rule import check_rule
 
     model: Any  # a calibrator with its repair, or a repair alone
     depth, weights = parse_preserve(preserve), parse_rule(rule)
@@ -137,6 +138,8 @@ def fit(
         cordcal.PreservingCalibrator(calibrator, **options)._new_repair()  # refuses others
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
+        if not isinstance(weights, str):
+            check_rule(weights, calibration.values.shape[1], scores)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
