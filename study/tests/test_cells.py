@@ -79,7 +79,7 @@ def test_every_repair_keeps_decisions_and_a_ranking_repair_rankings(spec: SetSpe
     names = ("minimal", "target none", "lambda 0.1", "cord", "top 2", "top 5", "ranking")
     cell = compute(task(spec, "irova", {CLEAN: (*names, "projection")}))
     measured = cell.measures[CLEAN]
-    assert {each["tpcr"] for each in measured.values()} == {0.0}
+    assert {measures["tpcr"] for measures in measured.values()} == {0.0}
     assert measured["cord"]["ranking_changed"] > 0
     assert measured["top 2"]["top2_changed"] == 0.0
     assert measured["ranking"]["ranking_changed"] == measured["projection"]["ranking_changed"] == 0

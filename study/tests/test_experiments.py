@@ -178,15 +178,15 @@ def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> Non
     def families(*shifted: Shifted) -> list[str]:
         rows = Rows(np.zeros((8, 3)), np.zeros(8, dtype=np.int64))
         spec = SetSpec("net", "G", Path("x.npz"), shifted=shifted)
-        data = SetData("logits", rows, None, {each.name: rows for each in shifted}).facts()
+        data = SetData("logits", rows, None, {shift.name: rows for shift in shifted}).facts()
         plan = Plan(Study("t", (spec,), calibrators=("vs",), seeds=(0,)), {("G", "net"): data})
         chapter = chapter_of("shift", plan, lambda *_: 0.5)
         return [row[0][0].text for row in chapter.tables[0].rows]
 
     blur = [Shifted("blur", severity, Path("b.npz")) for severity in (1, 2)]
     noise = [Shifted("noise", severity, Path("n.npz")) for severity in (1, 2)]
-    each = ["G, blur"] * 3 + ["G, noise"] * 3
-    assert families(*blur, *noise) == ["G"] * 3 + each
+    names = ["G, blur"] * 3 + ["G, noise"] * 3
+    assert families(*blur, *noise) == ["G"] * 3 + names
     assert families(*blur, noise[0]) == ["G, blur"] * 3 + ["G, noise"] * 2
 
 

@@ -134,7 +134,7 @@ def test_the_index_shows_everything_and_escapes_what_it_shows(results: Path) -> 
         assert (results / target).is_file(), target
     facts = json.loads((results / "study.json").read_text())
     assert facts["experiments"] == list(TABLES)
-    assert [each["splits"] for each in facts["sets"]] == [2, 2, 1]
+    assert [entry["splits"] for entry in facts["sets"]] == [2, 2, 1]
 
 
 def test_repaired_reports_change_no_decision(results: Path) -> None:
@@ -218,7 +218,7 @@ def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path, results:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    kept = {path: path.stat().st_mtime_ns for path in cells.rglob("*.safetensors")}
+    times = {path: path.stat().st_mtime_ns for path in cells.rglob("*.safetensors")}
     finished = len(whole_cells(cells))
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
@@ -227,7 +227,7 @@ def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path, results:
     assert not list(cells.rglob(".*"))
     continued = run(folder, "--output", "stopped", "--no-figures", file="main.toml")
     assert continued.returncode == 0, continued.stderr
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing is fitted again
+    assert {path: path.stat().st_mtime_ns for path in times} == times  # nothing is fitted again
     again = (folder / "stopped" / "main" / "data.csv").read_bytes()
     assert again == (results / "main" / "data.csv").read_bytes()
 
@@ -253,4 +253,4 @@ def test_results_replace_no_file_of_the_study(folder: Path, tmp_path: Path) -> N
     finished = run(tmp_path, "--output", ".")
     assert finished.returncode == 2
     assert "the same command reads" in finished.stderr
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["main", "study.toml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["main", "study.toml"]

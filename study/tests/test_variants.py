@@ -73,13 +73,13 @@ def test_no_target_projects_each_row() -> None:
 
 def test_minimal_repair() -> None:
     repaired = MinimalRepair().fit(P, Q).transform(P, Q)
-    kept = Q.argmax(axis=1) == KEEP
-    assert 0 < kept.sum() < 40
-    np.testing.assert_array_equal(repaired[kept], Q[kept])
+    unchanged = Q.argmax(axis=1) == KEEP
+    assert 0 < unchanged.sum() < 40
+    np.testing.assert_array_equal(repaired[unchanged], Q[unchanged])
     np.testing.assert_array_equal(repaired.argmax(axis=1), KEEP)
     expected = np.array([row.lower for row in rows()], dtype=float)
     masses = repaired[np.arange(40), KEEP]
-    np.testing.assert_allclose(masses[~kept], expected[~kept], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(masses[~unchanged], expected[~unchanged], rtol=0, atol=1e-14)
     narrow = MinimalRepair().transform(P, Q, dtype=np.float16)
     np.testing.assert_array_equal(narrow.argmax(axis=1), KEEP)
 
