@@ -63,8 +63,8 @@ def describe(
     rivals = [w[index] * (value - added) for index, value in enumerate(alpha) if index != a]
     rho = (max(rivals) + max(w) * added) / w[a]
     # Ties and the order of products are those of float64, in which rules are applied.
-    kept = argmax([float(x) * float(y) for x, y in zip(direct, w, strict=True)]) == a
-    g = b if kept else weight * b + (1 - weight) * p[a]
+    unchanged = argmax([float(x) * float(y) for x, y in zip(direct, w, strict=True)]) == a
+    g = b if unchanged else weight * b + (1 - weight) * p[a]
     return Row(a, b, g, alpha, rho / (1 + rho) + EPSILON, 1 - EPSILON)
 
 

@@ -39,17 +39,17 @@ def surface() -> Iterator[str]:
             yield from _described(f"cordcal.{adapter}.{name}", getattr(module, name))
 
 
-def _described(path: str, found: Any) -> Iterator[str]:
-    if not callable(found):
+def _described(path: str, member: Any) -> Iterator[str]:
+    if not callable(member):
         yield path
         return
-    yield path + _signature(found)
-    if not inspect.isclass(found):
+    yield path + _signature(member)
+    if not inspect.isclass(member):
         return
-    own = [base for base in found.__mro__ if base.__module__.startswith("cordcal")]
+    own = [base for base in member.__mro__ if base.__module__.startswith("cordcal")]
     methods = {name for base in own for name in vars(base) if not name.startswith("_")}
     for name in sorted(methods):
-        method = inspect.getattr_static(found, name)
+        method = inspect.getattr_static(member, name)
         if isinstance(method, classmethod | staticmethod):
             method = method.__func__
         if inspect.isfunction(method):
@@ -58,10 +58,13 @@ def _described(path: str, found: Any) -> Iterator[str]:
             yield f"{path}.{name}"
 
 
-def _signature(found: Any) -> str:
+def _signature(function: Any) -> str:
     """Return the parameters and defaults, without annotations."""
-    passed = inspect.signature(found)
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in passed.parameters.values()]
+    passed = inspect.signature(function)
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in passed.parameters.values()
+    ]
     return str(passed.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 

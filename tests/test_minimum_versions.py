@@ -28,13 +28,15 @@ def test_constraints_are_the_lowest_versions() -> None:
         *(text for extra, texts in extras if extra not in LEFT_OUT for text in texts),
     ]
     pinned = {
-        canonicalize_name(each.name): Version(next(iter(each.specifier)).version)
-        for each in map(Requirement, _lines("constraints-min.txt"))
+        canonicalize_name(requirement.name): Version(next(iter(requirement.specifier)).version)
+        for requirement in map(Requirement, _lines("constraints-min.txt"))
     }
-    for each in map(Requirement, claimed):
-        (lowest,) = each.specifier
+    for requirement in map(Requirement, claimed):
+        (lowest,) = requirement.specifier
         assert lowest.operator == ">="
-        assert pinned[canonicalize_name(each.name)] == Version(lowest.version), each.name
+        assert pinned[canonicalize_name(requirement.name)] == Version(lowest.version), (
+            requirement.name
+        )
 
 
 def _lines(name: str) -> list[str]:

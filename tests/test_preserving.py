@@ -47,12 +47,12 @@ def assert_decisions_are_kept(
         assert (others.max(axis=1) < repaired.max(axis=1)).all()
 
 
-@pytest.mark.parametrize(("key", "given"), product(KEYS, DTYPES, whole=FAMILIES))
-def test_every_calibrator_keeps_decisions(key: str, given: type) -> None:
+@pytest.mark.parametrize(("key", "dtype"), product(KEYS, DTYPES, whole=FAMILIES))
+def test_every_calibrator_keeps_decisions(key: str, dtype: type) -> None:
     logits, labels = noisy()
-    scores = logits.astype(given)
+    scores = logits.astype(dtype)
     model = PreservingCalibrator(key).fit(scores, labels)
-    new = noisy(seed=1)[0].astype(given)
+    new = noisy(seed=1)[0].astype(dtype)
     assert_decisions_are_kept(model, new)
     np.testing.assert_array_equal(model.predict(new), new.argmax(axis=1))
 

@@ -116,9 +116,9 @@ def test_predictions_by_name_and_in_dense_arrays() -> None:
 
 
 @pytest.mark.parametrize("repair", ["cord", "lift"])
-@pytest.mark.parametrize("given", [False, True])
-def test_model_files(repair: str, given: bool, tmp_path: Path) -> None:
-    options = {"decision": SCORES.argmax(axis=1)} if given else {}
+@pytest.mark.parametrize("decision_given", [False, True])
+def test_model_files(repair: str, decision_given: bool, tmp_path: Path) -> None:
+    options = {"decision": SCORES.argmax(axis=1)} if decision_given else {}
     model = PreservingCalibrator("vs", repair=repair, rule="learnt")
     model.fit(SCORES, LABELS, **options)
     for saved in (model, model.repair_):
@@ -128,11 +128,11 @@ def test_model_files(repair: str, given: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.rule_.weights, model.rule_.weights)
     cordcal.save(model, path)
     loaded = cordcal.load(path)
-    keep = {"decision": NEW.argmax(axis=1)} if given else {}
+    keep = {"decision": NEW.argmax(axis=1)} if decision_given else {}
     np.testing.assert_array_equal(
         loaded.predict_proba(NEW, **keep), model.predict_proba(NEW, **keep)
     )
-    if given:
+    if decision_given:
         with refused("decision"):
             loaded.predict(NEW)
     # Fitting the loaded model's repair again keeps its rule.

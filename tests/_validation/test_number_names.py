@@ -85,9 +85,9 @@ def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
     model = PreservingCalibrator("ts").fit(frame, labels)
     assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
     cordcal.save(model, tmp_path / "model.safetensors")
-    for each in (model, cordcal.load(tmp_path / "model.safetensors")):
-        np.testing.assert_array_equal(each.predict(frame), np.array(headings)[DECISION])
-        np.testing.assert_array_equal(each.predict(LOGITS), np.array(headings)[DECISION])
+    for loaded in (model, cordcal.load(tmp_path / "model.safetensors")):
+        np.testing.assert_array_equal(loaded.predict(frame), np.array(headings)[DECISION])
+        np.testing.assert_array_equal(loaded.predict(LOGITS), np.array(headings)[DECISION])
     model.fit(LOGITS, PLACES)  # the next fit has its own headings: none
     np.testing.assert_array_equal(model.predict(LOGITS), DECISION)
     report = pd.DataFrame(P, columns=headings)

@@ -93,7 +93,7 @@ def stray(rng: Rng, text: str, end: str) -> str:
     lines = text.split(end)
     for at in rng.integers(len(lines), size=int(rng.integers(1, 4))):
         line = lines[at]
-        edges = [0, len(line), *(i + 1 for i, each in enumerate(line) if each in ",;\t")]
+        edges = [0, len(line), *(i + 1 for i, character in enumerate(line) if character in ",;\t")]
         edge = int(rng.choice(edges))
         lines[at] = f'{line[:edge]}"{line[edge:]}'
     return end.join(lines)

@@ -36,12 +36,12 @@ def repaired(p: Any, q: Any, y: Any) -> Any:
 
 
 def audited(p: Any, q: Any, y: Any, w: Any) -> Any:
-    return [each.direct for each in audit(p, q, y, sample_weight=w, resamples=1).measures]
+    return [measure.direct for measure in audit(p, q, y, sample_weight=w, resamples=1).measures]
 
 
 def gated(q: Any, p: Any, y: Any) -> Any:
     limits = [Gate("nll", 9.0), Gate("tpcr", 1.0)]
-    return [each.value for each in check(q, y, gates=limits, original=p, groups=y).verdicts]
+    return [verdict.value for verdict in check(q, y, gates=limits, original=p, groups=y).verdicts]
 
 
 DOORS: list[Callable[..., Any]] = [
@@ -120,7 +120,7 @@ def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Ind
     if orders is None:
         hold(
             isinstance(result, InputError),
-            f"rows that cannot be matched were taken: {told(indices)}",
+            f"rows that cannot be matched were taken: {shortened(indices)}",
         )
         return
     rows = {
@@ -128,31 +128,33 @@ def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Ind
     }
     hold(not isinstance(result, InputError), f"rows that can be matched were refused: {result}")
     same = np.allclose(flat(result), flat(outcome(door, rows)), rtol=1e-9, equal_nan=True)
-    hold(same, f"rows were matched otherwise: {told(indices)}")
+    hold(same, f"rows were matched otherwise: {shortened(indices)}")
 
 
 def rule(indices: list[Index]) -> list[list[int]] | None:
     """Return each argument's rows in the order that the documents promise; None to refuse."""
-    usual = list(range(len(next((each for each in indices if each is not None), []))))
-    others = [each for each in indices if each is not None and each != usual]
+    usual = list(range(len(next((index for index in indices if index is not None), []))))
+    others = [index for index in indices if index is not None and index != usual]
     defaults = usual in indices
-    if defaults and any(len(set(each)) == len(each) and set(each) == set(usual) for each in others):
+    if defaults and any(
+        len(set(index)) == len(index) and set(index) == set(usual) for index in others
+    ):
         return None
     orders: list[Any] = []
-    for each in indices:
-        if each is None or each == usual or each == others[0]:
+    for index in indices:
+        if index is None or index == usual or index == others[0]:
             orders.append(slice(None))
-        elif len(set(each)) < len(each) or set(each) != set(others[0]):
+        elif len(set(index)) < len(index) or set(index) != set(others[0]):
             return None
         elif indices[0] != others[0]:
             return None  # the first is in the order of one of them, and nothing says which
         else:
-            orders.append([each.index(entry) for entry in others[0]])
+            orders.append([index.index(entry) for entry in others[0]])
     return orders
 
 
-def told(indices: list[Index]) -> list[Index]:
-    return [each if each is None else each[:4] for each in indices]
+def shortened(indices: list[Index]) -> list[Index]:
+    return [index if index is None else index[:4] for index in indices]
 
 
 def with_index(values: np.ndarray, entries: list[Any]) -> Any:
@@ -177,12 +179,12 @@ def mask_one(door: Callable[..., Any], plain: dict[str, Any], rng: Rng) -> None:
         hold(np.allclose(flat(result), flat(outcome(door, plain))), "a mask of nothing mattered")
 
 
-def outcome(door: Callable[..., Any], given: dict[str, Any]) -> Any:
+def outcome(door: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Return a result or a refusal; anything else that is raised breaks the promise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return door(**given)
+            return door(**arguments)
         except InputError as refusal:
             return refusal
 

@@ -36,7 +36,7 @@ def trial(rng: Rng, folder: Path) -> int:
             break
     run(model, source, output, resume=not output.exists())
     hold(output.read_bytes() == whole.read_bytes(), "a resumed output differs")
-    hidden = [each.name for each in folder.iterdir() if each.name.startswith(".")]
+    hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     hold(not hidden, f"{hidden} were left behind")
     return kills
 

@@ -26,17 +26,22 @@ def trial(rng: Rng, folder: Path) -> int:
     original, direct = (report(rng, rows, classes, np.dtype("float64")) for _ in range(2))
     if rng.random() < 0.3:
         direct = nudged(original, rng)
-    tensors = [stored(torch.from_numpy(each), getattr(torch, name)) for each in (original, direct)]
+    tensors = [
+        stored(torch.from_numpy(array), getattr(torch, name)) for array in (original, direct)
+    ]
     preserve = min(int(rng.choice([1, 1, 2, 3])), classes - 1)
     cord = CORD(preserve).fit(*tensors)
     repaired = cord.transform(*tensors)
     hold(repaired.dtype == tensors[1].dtype, f"{repaired.dtype} came out of {name}")
-    result, kept = repaired.double().numpy(), tensors[0].double().numpy()
+    result, original_rows = repaired.double().numpy(), tensors[0].double().numpy()
     hold((result >= 0).all() and np.isfinite(result).all(), "no probabilities")
     # Half precision keeps the first rank strictly, and no other out of order.
-    hold(in_order(result, kept, preserve, strict=name[-2:] != "16"), f"an order not kept, {name}")
+    hold(
+        in_order(result, original_rows, preserve, strict=name[-2:] != "16"),
+        f"an order not kept, {name}",
+    )
     if name != "bfloat16":
-        plain = [each.numpy() for each in tensors]
+        plain = [tensor.numpy() for tensor in tensors]
         twin = CORD(preserve).fit(*plain)
         expected = twin.transform(*plain)
         hold(np.array_equal(cord.eta_, twin.eta_), "torch's shared scalars differ")
@@ -45,7 +50,7 @@ def trial(rng: Rng, folder: Path) -> int:
         off = np.abs(repaired.numpy() - expected)
         hold((off <= spare).all(), "torch's repaired rows differ")
         chunk = int(rng.integers(1, rows + 1))
-        lazy = [dask.array.from_array(each, chunks=(chunk, -1)) for each in plain]
+        lazy = [dask.array.from_array(array, chunks=(chunk, -1)) for array in plain]
         if rows // chunk < 20:  # each chunk is a task of its own
             spread = CORD(preserve).fit(*lazy)
             hold(np.array_equal(spread.eta_, twin.eta_), "Dask's shared scalars differ")

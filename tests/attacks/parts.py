@@ -38,7 +38,7 @@ def trial(rng: Rng, folder: Path) -> int:
         hold(not (together and output.exists()), "an output and an error")
         return 1
     files = [output] if together else sorted(output.iterdir())
-    rows = [row for each in files for row in rows_of(each)]
+    rows = [row for file in files for row in rows_of(file)]
     hold(len(rows) == len(written), f"{len(rows)} rows of {len(written)}")
     for row in rows:
         check_row(row, written[str(row["key"])])
@@ -81,9 +81,9 @@ def write_part(rng: Rng, path: Path, prefix: str, written: dict[str, Any], part:
     for at in range(int(rng.integers(1, 30))):
         scores = dict(zip(names, rng.normal(size=len(names)).tolist(), strict=True))
         cells = {"key": f"{part}-{at}", "site": f"s{part}", "count": 3 * at + part, "more": "x"}
-        kept = {name: others[name](cells[name]) for name in others}
-        written[f"{part}-{at}"] = {"scores": scores, "others": kept}
-        rows.append({**kept, **{prefix + name: score for name, score in scores.items()}})
+        passed_through = {name: others[name](cells[name]) for name in others}
+        written[f"{part}-{at}"] = {"scores": scores, "others": passed_through}
+        rows.append({**passed_through, **{prefix + name: score for name, score in scores.items()}})
     write_rows(path, rows)
 
 
@@ -103,8 +103,8 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
         columns = {key: [row[key] for row in rows] for key in rows[0]}
         arrays = {
-            key: np.array(each) if isinstance(each[0], np.generic) else each
-            for key, each in columns.items()
+            key: np.array(values) if isinstance(values[0], np.generic) else values
+            for key, values in columns.items()
         }
         table = pyarrow.table(arrays)
         if path.suffix == ".parquet":

@@ -23,9 +23,9 @@ class Fallen(AssertionError):
     """A promise that was broken."""
 
 
-def hold(kept: object, words: str) -> None:
+def hold(condition: object, words: str) -> None:
     """Ask for a promise to be kept."""
-    if not kept:
+    if not condition:
         raise Fallen(words)
 
 
@@ -53,7 +53,9 @@ def command(*arguments: object) -> Done:
     last = done.err.splitlines()[-1:]  # notes may come before it
     hold(code == 0 or "".join(last).startswith("cordcal: "), f"{arguments}: {done.err!r}")
     for text in (done.out, done.err):
-        wild = {each for each in text if not each.isprintable() and each != "\n"}
+        wild = {
+            character for character in text if not character.isprintable() and character != "\n"
+        }
         hold(not wild, f"{arguments}: printed {wild!r}")
     return done
 
@@ -79,7 +81,7 @@ def untouched(folder: Path, *outputs: str) -> Iterator[None]:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @contextlib.contextmanager
@@ -145,5 +147,5 @@ def in_order(
     # The largest of the ranks behind each.
     behind = np.maximum.accumulate(ranked[:, ::-1], axis=1)[:, ::-1][:, 1 : levels + 1]
     ahead = ranked[:, :levels]
-    kept = ahead > behind if strict else ahead >= behind
-    return bool(kept.all() and (ahead[:, 0] > behind[:, 0]).all() and np.isfinite(report).all())
+    first = ahead > behind if strict else ahead >= behind
+    return bool(first.all() and (ahead[:, 0] > behind[:, 0]).all() and np.isfinite(report).all())

@@ -25,16 +25,16 @@ def trial(rng: Rng, folder: Path) -> int:
         processes().Process(target=write, args=(delay, model, source, output, overwrite))
         for delay in (0.0, late)
     ]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-    ends = [ENDS.get(each.exitcode, f"fell ({each.exitcode})") for each in writers]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    ends = [ENDS.get(writer.exitcode, f"fell ({writer.exitcode})") for writer in writers]
     hold(set(ends) <= set(ENDS.values()), f"a writer {ends}")
     hold("done" in ends, "neither writer won")
     hold(overwrite or ends.count("done") == 1, "two writers of one new file both won")
     hold(output.read_bytes() == whole.read_bytes(), "two writers spoiled their output")
-    hidden = [each.name for each in folder.iterdir() if each.name.startswith(".")]
+    hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     hold(not hidden, f"{hidden} were left behind")
     return 1
 

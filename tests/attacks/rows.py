@@ -124,7 +124,9 @@ def check_ratios(
     boundary = (direct == 0).any(axis=1, keepdims=True)
     total = inner.sum(axis=1, keepdims=True)
     inner = np.where(boundary, (1 - 1e-10) * inner / total + 1e-10 / direct.shape[1], inner)
-    expected, tail = (np.where(others, each, 0.0) for each in (inner, repaired.astype(np.float64)))
+    expected, tail = (
+        np.where(others, masses, 0.0) for masses in (inner, repaired.astype(np.float64))
+    )
     left = expected.sum(axis=1, keepdims=True)
     # A tail that is next to nothing has no proportions in this dtype.
     share = np.divide(expected, left, out=np.zeros_like(expected), where=left > 0)

@@ -49,9 +49,9 @@ def test_weights_and_features_in_files(table: Path) -> None:
     where = {"weights": str(table.with_name("w.npy")), "features": str(table.with_name("f.npz"))}
     result = read_scores(table, columns="score_*", **where)
     (batch,) = open_scores(table, columns="score_*", **where)
-    for each in (result, batch):
-        np.testing.assert_array_equal(each.weights, [3, 4])
-        np.testing.assert_array_equal(each.features, np.eye(2))
+    for block in (result, batch):
+        np.testing.assert_array_equal(block.weights, [3, 4])
+        np.testing.assert_array_equal(block.features, np.eye(2))
     other = read_scores(
         table, columns="score_*", features=where["features"], features_columns="other"
     )

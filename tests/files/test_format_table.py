@@ -17,13 +17,13 @@ def test_the_documentation_has_every_format() -> None:
     lines = [line for line in DOCS.read_text("utf-8").splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     table = {cells[0]: cells for cells in rows if len(cells) == 5}
-    assert set(table) >= {each.name for each in FORMATS}
-    for each in FORMATS:
-        _, suffixes, in_pieces, written, other_columns = table[each.name]
-        assert tuple(re.findall(r"\.\w+", suffixes)) == each.suffixes, each.name
-        assert (in_pieces == "✓") == each.in_pieces, each.name
-        assert (written == "✓") == (each.encoder is not None), each.name
-        assert (other_columns == "pass through") == each.is_table, each.name
+    assert set(table) >= {format_.name for format_ in FORMATS}
+    for format_ in FORMATS:
+        _, suffixes, in_pieces, written, other_columns = table[format_.name]
+        assert tuple(re.findall(r"\.\w+", suffixes)) == format_.suffixes, format_.name
+        assert (in_pieces == "✓") == format_.in_pieces, format_.name
+        assert (written == "✓") == (format_.encoder is not None), format_.name
+        assert (other_columns == "pass through") == format_.is_table, format_.name
 
 
 def test_the_help_of_apply_names_every_output_format() -> None:
@@ -34,7 +34,7 @@ def test_the_help_of_apply_names_every_output_format() -> None:
 
 
 def test_every_name_is_in_the_message() -> None:
-    assert all(each.name in readable_formats() for each in FORMATS)
-    assert len({suffix for each in FORMATS for suffix in each.suffixes}) == sum(
-        len(each.suffixes) for each in FORMATS
+    assert all(format_.name in readable_formats() for format_ in FORMATS)
+    assert len({suffix for format_ in FORMATS for suffix in format_.suffixes}) == sum(
+        len(format_.suffixes) for format_ in FORMATS
     )

@@ -94,7 +94,7 @@ def test_whole_and_in_pieces(
     assert whole.class_names == opened.class_names == NAMES
     assert len(opened.spans) > 5
     np.testing.assert_array_equal(rows_of(opened), logits)
-    np.testing.assert_array_equal(np.concatenate([each.labels for each in opened]), labels)
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in opened]), labels)
     late = list(opened.batches(opened.spans[3][0]))
     np.testing.assert_array_equal(rows_of(late), logits[late[0].first :])
     description = inspect(path)
@@ -134,7 +134,7 @@ def test_parts_are_one_input(
     np.testing.assert_array_equal(whole.labels, labels)
     np.testing.assert_array_equal(rows_of(opened), logits)
     assert opened.shape == (ROWS, 3)
-    assert f"{ROWS} rows × 3 classes" in [each["shape"] for each in inspect(where)["entries"]]
+    assert f"{ROWS} rows × 3 classes" in [entry["shape"] for entry in inspect(where)["entries"]]
     assert [batch.first for batch in opened] == [start for start, _ in opened.spans]
     for row in (1, opened.spans[1][0]):
         np.testing.assert_array_equal(rows_of(opened.batches(row)), logits[row:])
@@ -187,7 +187,7 @@ def test_numbers_of_torch(tmp_path: Path) -> None:
         torch.save(torch.tensor([[0.25, 0.75]], dtype=dtype, requires_grad=True), path)
         assert read_scores(path).values.tolist() == [[0.25, 0.75]]
     torch.save((torch.zeros(4, 3), torch.arange(4) % 3), path)
-    assert [each["name"] for each in inspect(path)["entries"]] == ["0", "1"]
+    assert [entry["name"] for entry in inspect(path)["entries"]] == ["0", "1"]
     assert read_scores(path, labels_column="1").labels.tolist() == [0, 1, 2, 0]
     torch.save({"cal": {"logits": torch.zeros(4, 3), "labels": torch.zeros(4)}}, path)
     assert read_scores(path).labels.tolist() == [0] * 4
@@ -215,13 +215,13 @@ def test_code_in_a_torch_file_does_not_run(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("suffix", ["feather", "pt"])
-@pytest.mark.parametrize("kept", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 def test_cut_short(
-    tmp_path: Path, logits: np.ndarray, labels: np.ndarray, suffix: str, kept: float
+    tmp_path: Path, logits: np.ndarray, labels: np.ndarray, suffix: str, share: float
 ) -> None:
     path = write(tmp_path / f"s.{suffix}", logits, labels)
     data = path.read_bytes()
-    path.write_bytes(data[: int(kept * len(data))])
+    path.write_bytes(data[: int(share * len(data))])
     for read in (read_scores, open_scores, inspect):
         with refused(naming=path.name):
             read(path)

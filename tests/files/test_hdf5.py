@@ -45,7 +45,7 @@ def test_a_classifier_by_its_path(arena: Path, probas: np.ndarray) -> None:
 def test_several_must_be_chosen_from(arena: Path) -> None:
     with refused(naming="letters/forest/probas_cal", option="key"):
         read_scores(arena)
-    shapes = {each["name"]: each["shape"] for each in inspect(arena)["entries"]}
+    shapes = {entry["name"]: entry["shape"] for entry in inspect(arena)["entries"]}
     assert shapes["letters/net/probas_test"] == "10 rows × 4 classes"
 
 
@@ -78,7 +78,7 @@ def test_what_lies_in_other_files_is_not_there(tmp_path: Path, probas: np.ndarra
         file.create_dataset("outside", probas.shape, probas.dtype, external=place)
         file["loop"] = h5py.SoftLink("/")
         file.create_dataset("rows", data=np.zeros(30, [("a", "f8")]))
-    assert [each["name"] for each in inspect(tmp_path / "s.h5")["entries"]] == ["probs"]
+    assert [entry["name"] for entry in inspect(tmp_path / "s.h5")["entries"]] == ["probs"]
 
 
 def test_a_data_set_that_says_it_is_large(tmp_path: Path) -> None:

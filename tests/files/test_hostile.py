@@ -114,7 +114,7 @@ def test_what_is_not_wanted_is_not_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(next(iter(open_scores(path))).values, SCORES)
     result = inspect(path)
     assert [entry["name"] for entry in result["entries"]] == ["logits", "other", "more"]
-    assert len([each for each in result["problems"] if "206.2 GB" in each]) == 2
+    assert len([problem for problem in result["problems"] if "206.2 GB" in problem]) == 2
 
 
 def test_the_limit_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,12 +155,12 @@ def drop(*keys: str) -> object:
     return change
 
 
-def nan_eta(held: dict, body: dict) -> None:
-    held["eta"] = np.array([np.nan])
+def nan_eta(tensors: dict, body: dict) -> None:
+    tensors["eta"] = np.array([np.nan])
 
 
-def no_tensor(held: dict, body: dict) -> None:
-    del held[next(name for name in held if name.startswith("calibrator."))]
+def no_tensor(tensors: dict, body: dict) -> None:
+    del tensors[next(name for name in tensors if name.startswith("calibrator."))]
 
 
 @pytest.mark.parametrize(

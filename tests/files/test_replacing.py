@@ -47,7 +47,7 @@ def test_a_name_that_is_taken(tmp_path: Path, writer: object) -> None:
     assert path.read_text() == "mine"
     writer(path)  # type: ignore[operator]
     assert path.read_text() == "new"
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @both
@@ -72,7 +72,7 @@ def test_a_name_that_is_taken_meanwhile(
     with refused(str(path), option="overwrite"):
         writer(path, overwrite=False)  # type: ignore[operator]
     assert path.read_text() == "theirs"
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @both
@@ -83,7 +83,7 @@ def test_a_new_name_without_links(
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError()), raising=False)
     writer(tmp_path / "out", overwrite=False)  # type: ignore[operator]
     assert (tmp_path / "out").read_text() == "new"
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @both
@@ -98,7 +98,7 @@ def test_rights_stay_and_links_are_followed(tmp_path: Path, writer: object) -> N
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    assert sorted(each.name for each in tmp_path.rglob("*")) == ["far", "link", "real"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "link", "real"]
 
 
 @both
@@ -141,7 +141,7 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
     with refused(str(path), option="overwrite"):
         grow(path, "second", overwrite=False)
     assert path.read_text() == "first"
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_a_killed_process_leaves_is_removed(tmp_path: Path) -> None:
         assert not orphan.exists()
         write(path, "meanwhile")  # another writer leaves what is in use
         assert temporary.exists()
-    assert [each.name for each in tmp_path.iterdir()] == ["out.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npz"]
 
 
 def test_a_new_file_has_usual_rights_and_the_umask_is_not_touched(
@@ -185,4 +185,4 @@ def test_a_new_file_has_usual_rights_and_the_umask_is_not_touched(
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

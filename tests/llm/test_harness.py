@@ -104,7 +104,7 @@ def test_older_releases_wrote_numbers(tmp_path: Path) -> None:
     old = rewritten(
         tmp_path,
         lambda line: older(
-            line, arguments=[list(each.values()) for each in line["arguments"].values()]
+            line, arguments=[list(request.values()) for request in line["arguments"].values()]
         ),
     )
     np.testing.assert_array_equal(old.scores, new.scores)

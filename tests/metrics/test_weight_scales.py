@@ -96,7 +96,8 @@ def test_changes_and_retention(scale: float, report) -> None:
         (metrics.topk_changes, (p, q, 2)),
     ):
         result, expected = (
-            asdict(function(*arguments, sample_weight=each)) for each in (weight, WEIGHT)
+            asdict(function(*arguments, sample_weight=sample_weight))
+            for sample_weight in (weight, WEIGHT)
         )
         assert result == pytest.approx(expected, rel=1e-9)
     result, expected = (metrics.mean_retention(p, p, q, sample_weight=w) for w in (weight, WEIGHT))

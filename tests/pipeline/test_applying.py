@@ -75,7 +75,7 @@ def test_the_reports_are_those_in_memory(
     assert result.dtype == np.float32
     np.testing.assert_array_equal(result, model.predict_proba(logits, dtype=np.float32))
     np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))
-    assert sorted(each.name for each in path.parent.iterdir()) == sorted([source, target])
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted([source, target])
 
 
 def test_row_groups_are_those_of_the_input(
@@ -114,7 +114,7 @@ def test_a_bad_row_stops_and_leaves_nothing(
     path = write("s.parquet", bad, group=300)
     with refused(f"{path} (logits)", rows=[4321], naming="NaN"):
         apply(model, path, path.with_name(output))
-    assert [each.name for each in path.parent.iterdir()] == ["s.parquet"]
+    assert [file.name for file in path.parent.iterdir()] == ["s.parquet"]
 
 
 def test_bad_rows_are_skipped_and_counted(
@@ -127,12 +127,12 @@ def test_bad_rows_are_skipped_and_counted(
     path = write("s.parquet", bad, group=300)
     output = path.with_name("out.parquet")
     done = apply(model, path, output, on_error="skip")
-    kept = np.flatnonzero(np.isfinite(bad).all(axis=1))
+    valid = np.flatnonzero(np.isfinite(bad).all(axis=1))
     assert done.skipped == {"contains +inf": 1, "contains NaN": 305}
-    assert done.rows == len(kept)
-    np.testing.assert_array_equal(parquet.read_table(output)["row"].to_numpy(), kept)
+    assert done.rows == len(valid)
+    np.testing.assert_array_equal(parquet.read_table(output)["row"].to_numpy(), valid)
     np.testing.assert_array_equal(
-        repaired_in(output), model.predict_proba(bad[kept], dtype=np.float32)
+        repaired_in(output), model.predict_proba(bad[valid], dtype=np.float32)
     )
 
 
@@ -164,7 +164,7 @@ def test_nothing_left(
     path = write("s.npy", np.full_like(logits[:50], np.nan))
     with refused(naming="out.parquet"):
         apply(model, path, path.with_name("out.parquet"), on_error="skip")
-    assert [each.name for each in path.parent.iterdir()] == ["s.npy"]
+    assert [file.name for file in path.parent.iterdir()] == ["s.npy"]
 
 
 def test_sloppy_sums_are_told_once(write: Write) -> None:
@@ -202,7 +202,7 @@ def test_a_full_disk_is_one_sentence(
     assert code == 2
     assert "out.npy does not fit: no space is left on the device" in errors
     assert len(errors.splitlines()) == 1
-    assert {each.name for each in path.parent.iterdir()} == {"s.npy", "m.safetensors"}
+    assert {file.name for file in path.parent.iterdir()} == {"s.npy", "m.safetensors"}
 
 
 class Killed:
@@ -261,7 +261,7 @@ def test_killed_and_resumed(
         assert not output.exists()
     journal = (folder / f".{output.name}.journal").read_text().splitlines()
     assert len(journal) > 2  # the first run's blocks were not lost
-    assert main(["apply", *(str(folder / each) for each in arguments[:2]), "--output", str(output),
+    assert main(["apply", *(str(folder / name) for name in arguments[:2]), "--output", str(output),
                  "--resume"]) == 0  # fmt: skip
     resumed = output.read_bytes()
     assert apply(model, path, output).rows == len(logits)
@@ -269,7 +269,7 @@ def test_killed_and_resumed(
     np.testing.assert_array_equal(
         repaired_in(output), model.predict_proba(logits, dtype=np.float32)
     )
-    assert not [each for each in folder.iterdir() if each.name.startswith(".")]
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
 def interrupted(

@@ -105,13 +105,13 @@ def test_the_pictures_are_those_in_memory(
         assert_allclose(flat(result[part]), flat(expected[part]), rtol=1e-9, atol=1e-12)
 
 
-def flat(found: object) -> list[float]:
+def flat(value: object) -> list[float]:
     """Return the numbers of nested results, in their order."""
-    if isinstance(found, dict):
-        return [number for each in found.values() for number in flat(each)]
-    if isinstance(found, list | tuple):
-        return [number for each in found for number in flat(each)]
-    return [float(found)] if isinstance(found, int | float) else []
+    if isinstance(value, dict):
+        return [number for entry in value.values() for number in flat(entry)]
+    if isinstance(value, list | tuple):
+        return [number for entry in value for number in flat(entry)]
+    return [float(value)] if isinstance(value, int | float) else []
 
 
 def test_a_repair_fitted_on_these_rows_is_noticed(

@@ -26,7 +26,7 @@ def test_each_warning_comes_once_and_in_the_callers_thread() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert list(map_overlapped(range(50), odd, workers=4)) == list(range(50))
-    assert [str(each.message) for each in caught] == ["row 0 is odd"]
+    assert [str(warning.message) for warning in caught] == ["row 0 is odd"]
     assert caught[0].filename == __file__
 
 
@@ -70,7 +70,7 @@ def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
         warnings.warn("of somebody else", DeprecationWarning, stacklevel=1)
         ended.set()
         thread.join()
-    assert [str(each.message) for each in caught] == ["of somebody else", "row 0 is odd"]
+    assert [str(warning.message) for warning in caught] == ["of somebody else", "row 0 is odd"]
 
 
 def test_collecting_ends_with_its_block() -> None:
@@ -103,7 +103,10 @@ def test_apply_warns_once_a_report(inexact: RepairedRows, tmp_path: Path) -> Non
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert apply_model(inexact, tmp_path / "out.csv").rows == 2000
-    assert sorted(str(each.message).split(":")[0] for each in caught) == ["direct", "original"]
+    assert sorted(str(warning.message).split(":")[0] for warning in caught) == [
+        "direct",
+        "original",
+    ]
 
 
 def test_a_warning_made_an_error_stops_apply(inexact: RepairedRows, tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ def test_a_warning_made_an_error_stops_apply(inexact: RepairedRows, tmp_path: Pa
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="sum to one"):
             apply_model(inexact, tmp_path / "out.csv")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.npy", "q.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.npy", "q.npy"]
 
 
 def test_a_warning_that_is_ignored(inexact: RepairedRows, tmp_path: Path) -> None:

@@ -98,15 +98,19 @@ def test_types_and_order_stay(
     np.testing.assert_array_equal(back.values, model.predict_proba(logits))
 
 
-@pytest.mark.parametrize("given", ["wide", "list"])
-@pytest.mark.parametrize("wanted", ["wide", "list"])
+@pytest.mark.parametrize("input_layout", ["wide", "list"])
+@pytest.mark.parametrize("output_layout", ["wide", "list"])
 def test_the_layout_can_be_chosen(
-    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray, given: str, wanted: str
+    tmp_path: Path,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    input_layout: str,
+    output_layout: str,
 ) -> None:
-    path = write(tmp_path / "s.parquet", logits, given)
-    apply(model, path, tmp_path / "o.parquet", layout=wanted)
+    path = write(tmp_path / "s.parquet", logits, input_layout)
+    apply(model, path, tmp_path / "o.parquet", layout=output_layout)
     names = parquet.read_schema(tmp_path / "o.parquet").names
-    assert ("repaired" in names) == (wanted == "list")
+    assert ("repaired" in names) == (output_layout == "list")
 
 
 def test_the_other_columns_can_be_left_out(
@@ -137,15 +141,15 @@ def test_a_skipped_row_is_gone_from_every_column(
         parquet.write_table(arrow.table({"id": ids, **columns}), path, row_group_size=130)
     output = tmp_path / f"o.{suffix}"
     done = apply(model, path, output, on_error="skip")
-    kept = np.flatnonzero(np.isfinite(bad).all(axis=1))
-    assert done.rows == len(kept)
+    valid = np.flatnonzero(np.isfinite(bad).all(axis=1))
+    assert done.rows == len(valid)
     if suffix == "csv":
         lines = [line.split(",") for line in output.read_text().splitlines()]
         table = dict(zip(lines[0], zip(*lines[1:], strict=True), strict=True))
     else:
         table = parquet.read_table(output).to_pydict()
-    assert list(map(int, table["row"])) == kept.tolist()
-    assert list(table["id"]) == [ids[at] for at in kept]
+    assert list(map(int, table["row"])) == valid.tolist()
+    assert list(table["id"]) == [ids[at] for at in valid]
 
 
 def test_cells_of_a_csv_file_stay_as_they_are_written(

@@ -28,25 +28,25 @@ def nest(original: Sequence[float], direct: Sequence[float], decision: int | Non
 
 def level_row(row: Nest, level: int, levels: int, inside: Decimal | None) -> tuple:
     """(weight, Row) of one level; ``inside`` is the repaired mass of the next level."""
-    here, later = row.order[level], row.order[level + 1 :]
+    current, later = row.order[level], row.order[level + 1 :]
     whole = sum(row.q[j] for j in row.order[level:])
-    b = row.q[here] / whole
+    b = row.q[current] / whole
     p_whole = sum(row.p[j] for j in row.order[level:])
     if level == levels - 1:
         rho = max(row.q[j] for j in later) / sum(row.q[j] for j in later)
         top = max(row.supplied[j] for j in later)
         first = min(j for j in later if row.supplied[j] == top)
-        mine = row.supplied[here]
-        kept = mine > top or (mine == top and here < first)
+        mine = row.supplied[current]
+        unchanged = mine > top or (mine == top and current < first)
     else:
         rho = inside
         rival = (1 - b) * inside
         # Sixty digits carry noise of their own; doubles tie at sixteen.
         close = abs(rival - b) < Decimal("1e-15") * b
-        kept = here < row.order[level + 1] if close else b > rival
-    g = b if kept else (b + row.p[here] / p_whole) / 2
+        unchanged = current < row.order[level + 1] if close else b > rival
+    g = b if unchanged else (b + row.p[current] / p_whole) / 2
     lower = rho / (1 + rho) + EPSILON
-    return whole, reference.Row(here, b, g, [], lower, 1 - EPSILON)
+    return whole, reference.Row(current, b, g, [], lower, 1 - EPSILON)
 
 
 def construct(original, direct, levels: int, decision=None, weights=None) -> list[Decimal]:  # type: ignore[no-untyped-def]

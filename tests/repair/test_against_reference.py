@@ -43,8 +43,8 @@ def decisions(case: Case) -> np.ndarray:
     return case.original.argmax(axis=1) if case.decision is None else case.decision
 
 
-def assert_same_scalar(found: float, expected: Decimal) -> None:
-    assert abs(found - float(expected)) <= 1e-9 * max(1.0, abs(found))
+def assert_same_scalar(result: float, expected: Decimal) -> None:
+    assert abs(result - float(expected)) <= 1e-9 * max(1.0, abs(result))
 
 
 def test_shared_scalar(case: Case, engine: str) -> None:

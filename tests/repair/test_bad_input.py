@@ -181,9 +181,9 @@ def test_negative_zero_is_zero() -> None:
     bad /= bad.sum(axis=1, keepdims=True)
     signed = np.where(bad == 0.0, -0.0, bad)
     expected = CORD().fit(P, bad)
-    found = CORD().fit(P, signed)
-    assert found.eta_ == expected.eta_
-    np.testing.assert_array_equal(found.transform(P, signed), expected.transform(P, bad))
+    result = CORD().fit(P, signed)
+    assert result.eta_ == expected.eta_
+    np.testing.assert_array_equal(result.transform(P, signed), expected.transform(P, bad))
 
 
 def test_columns_are_matched_by_name() -> None:

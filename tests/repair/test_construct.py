@@ -31,12 +31,12 @@ def batches(cuts: list[int], **columns: np.ndarray) -> list[dict[str, np.ndarray
 
 @pytest.mark.parametrize("spill_bytes", [None, 0, 20_000])
 @pytest.mark.parametrize("preserve", [1, 3, "ranking"])
-@pytest.mark.parametrize("given", [(), ("decision",), ("sample_weight",)])
+@pytest.mark.parametrize("extras", [(), ("decision",), ("sample_weight",)])
 def test_the_construction_is_that_of_fit(
-    preserve: int | str, given: tuple[str, ...], spill_bytes: int | None
+    preserve: int | str, extras: tuple[str, ...], spill_bytes: int | None
 ) -> None:
     extra = {"decision": DECISION, "sample_weight": WEIGHT}
-    columns = {name: extra[name] for name in given}
+    columns = {name: extra[name] for name in extras}
     fitted = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
     cut = batches([1, 100, 110, 640], original=ORIGINAL, direct=DIRECT, **columns)
     constructed = CORD(preserve).construct(iter(cut), spill_bytes=spill_bytes)
@@ -63,8 +63,8 @@ def test_states_that_travelled(preserve: int) -> None:
         pickle.loads(pickle.dumps(ConstructionState(preserve, 1, 0).add(p, q)))
         for p, q in zip(np.split(ORIGINAL, 9), np.split(DIRECT, 9), strict=True)
     ]
-    found = CORD(preserve).merge_states(reversed(parts))
-    assert found.construction_ == CORD(preserve).fit(ORIGINAL, DIRECT).construction_
+    result = CORD(preserve).merge_states(reversed(parts))
+    assert result.construction_ == CORD(preserve).fit(ORIGINAL, DIRECT).construction_
     with refused("states", naming="3"):
         CORD(3).merge_states(parts)
     with refused("states"):
@@ -109,5 +109,5 @@ def test_a_shelf_spills_and_keeps_the_order() -> None:
         shelf.append(block)
     assert shelf.spilled == 2  # 880 bytes fit, 560 more do not; the small one keeps its place
     for _ in range(2):
-        for found, block in zip(shelf, blocks, strict=True):
-            np.testing.assert_array_equal(found, block)
+        for stored, block in zip(shelf, blocks, strict=True):
+            np.testing.assert_array_equal(stored, block)

@@ -48,7 +48,7 @@ def test_eight_threads_at_once() -> None:
     eta, repaired = fit_and_repair()
     with ThreadPoolExecutor(8) as pool:
         results = [job.result() for job in [pool.submit(fit_and_repair) for _ in range(24)]]
-    assert {found for found, _ in results} == {eta}
+    assert {scalar for scalar, _ in results} == {eta}
     assert all(np.array_equal(rows, repaired) for _, rows in results)
 
 
@@ -137,11 +137,11 @@ def test_other_libraries_agree(name: str, library: str) -> None:
     repaired = cord.transform(p, q, decision=case.decision)
     assert type(repaired) is type(q)
     assert repaired.dtype == q.dtype
-    wanted = expected.transform(case.original, case.direct, decision=case.decision)
-    np.testing.assert_array_equal(np.asarray(repaired), wanted)
-    told = cord.explain(p, q, decision=case.decision)
+    expected_rows = expected.transform(case.original, case.direct, decision=case.decision)
+    np.testing.assert_array_equal(np.asarray(repaired), expected_rows)
+    explanation = cord.explain(p, q, decision=case.decision)
     story = expected.explain(case.original, case.direct, decision=case.decision)
-    np.testing.assert_array_equal(told.repaired_mass, story.repaired_mass)
+    np.testing.assert_array_equal(explanation.repaired_mass, story.repaired_mass)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
@@ -150,14 +150,14 @@ def test_torch_gives_numpys_bits(preserve: int | str, dtype: str) -> None:
     """Half precision apart: torch rounds to it by way of float32, at most one step away."""
     torch = pytest.importorskip("torch", reason="tensors need torch")
     case = random_pair(2000, 10, noise=2.0)
-    p, q = (each.astype(dtype) for each in (case.original, case.direct))
+    p, q = (array.astype(dtype) for array in (case.original, case.direct))
     cord = CORD(preserve).fit(p, q)
-    found = cord.transform(torch.asarray(p), torch.asarray(q)).numpy()
-    wanted = cord.transform(p, q)
+    result = cord.transform(torch.asarray(p), torch.asarray(q)).numpy()
+    expected = cord.transform(p, q)
     if dtype != "float16":
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(result, expected)
     else:
-        steps = found.view(np.int16).astype(int) - wanted.view(np.int16)
+        steps = result.view(np.int16).astype(int) - expected.view(np.int16)
         assert np.abs(steps).max() <= 1
 
 
@@ -182,9 +182,9 @@ def test_torch_narrow_dtypes_keep_the_decision(name: str, dtype: str) -> None:
     assert repaired.dtype == kind
     keep = torch.asarray(case.original.argmax(1) if case.decision is None else case.decision)
     rows = torch.arange(len(keep))
-    kept = repaired[rows, keep].clone()
+    masses = repaired[rows, keep].clone()
     repaired[rows, keep] = -1.0
-    assert bool((kept > repaired.max(dim=1).values).all())
+    assert bool((masses > repaired.max(dim=1).values).all())
 
 
 JAX = """
@@ -219,10 +219,10 @@ print("same")
 @pytest.mark.parametrize("x64", [0, 1])
 def test_jax(x64: int) -> None:
     pytest.importorskip("jax")
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-c", JAX.format(x64=x64, folder=str(here))],
-        env={**os.environ, "PYTHONPATH": str(here.parents[1] / "src"), "JAX_PLATFORMS": "cpu"},
+        [sys.executable, "-c", JAX.format(x64=x64, folder=str(folder))],
+        env={**os.environ, "PYTHONPATH": str(folder.parents[1] / "src"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -41,8 +41,8 @@ def test_transform_is_the_twins(name: str) -> None:
     if case.decision is not None:
         pytest.skip("the twin reads the argmax")
     model = Lift().fit(case.original, case.direct, labels_of(case.original))
-    found = model.transform(case.original, case.direct)
-    for p, q, row in zip(case.original, case.direct, found, strict=True):
+    result = model.transform(case.original, case.direct)
+    for p, q, row in zip(case.original, case.direct, result, strict=True):
         expected = np.array(lift_reference.transform(p, q, model.curve_), dtype=float)
         np.testing.assert_allclose(row, expected, rtol=1e-12, atol=3e-16)
 
@@ -58,17 +58,17 @@ def test_the_twins_slope_vanishes_at_the_fit(name: str, weights: str) -> None:
     model = Lift().fit(
         case.original, case.direct, labels, decision=case.decision, sample_weight=weight
     )
-    told = model.explain(case.original, case.direct, decision=case.decision)
-    right = labels == told.decision
-    given = [
+    explanation = model.explain(case.original, case.direct, decision=case.decision)
+    right = labels == explanation.decision
+    expected = [
         (*lift_reference.masses(p, q, int(a)), bool(y))
-        for p, q, a, y in zip(case.original, case.direct, told.decision, right, strict=True)
+        for p, q, a, y in zip(case.original, case.direct, explanation.decision, right, strict=True)
     ]
     ridge = model.construction_.ridge
     # Larger weights count as 2^40 rows, which the ridge does not reach either.
     weight = weight / weight.max() * 2.0**40 if weights == "huge" else weight
     total = len(labels) if weight is None else weight.sum()
-    slope = np.array(lift_reference.gradient(model.curve_, given, weight, ridge), dtype=float)
+    slope = np.array(lift_reference.gradient(model.curve_, expected, weight, ridge), dtype=float)
     assert min(model.curve_[:2]) >= 0.0
     at_zero = np.array([model.curve_[0] == 0.0, model.curve_[1] == 0.0, False])
     assert (np.abs(slope[~at_zero]) <= 1e-9 * total).all()
@@ -104,8 +104,8 @@ def test_the_evidence_for_a_ridge_is_an_integral() -> None:
 def test_masses_that_are_right_are_pulled_on_more_than_wrong_ones(power, ridge) -> None:
     rng = np.random.default_rng(1)
     mass = rng.uniform(0.3, 0.99, 2000)
-    found = lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
-    assert found.ridge == ridge
+    curve = lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
+    assert curve.ridge == ridge
 
 
 @pytest.mark.parametrize("outcome", ["every decision right", "every one wrong"])
@@ -131,12 +131,12 @@ def test_a_fit_exists_where_b_is_constant_or_zero() -> None:
 
 def test_held_out_masses_replace_those_of_the_reports(rows) -> None:
     original, direct, labels = rows
-    told = Lift().fit(original, direct, labels)
-    mass = told.explain(original, direct).direct_mass
+    fitted = Lift().fit(original, direct, labels)
+    mass = fitted.explain(original, direct).direct_mass
     same = Lift()._fit(original, direct, labels, None, None, held_out=Masses(mass, 1.0 - mass))
-    np.testing.assert_allclose(same.curve_, told.curve_, rtol=1e-9)
+    np.testing.assert_allclose(same.curve_, fitted.curve_, rtol=1e-9)
     assert same.construction_.cross_fitted
-    assert not told.construction_.cross_fitted
+    assert not fitted.construction_.cross_fitted
 
 
 def test_order_blocks_and_weights_do_not_show(rows, monkeypatch) -> None:
@@ -176,16 +176,16 @@ def test_torch_rows_are_numpys_within_rounding(rows, mode: str, dtype: str) -> N
     original, direct, labels = rows
     model = Lift(mode).fit(original, direct, labels)
     p, q = torch.tensor(original), torch.tensor(direct)
-    found = model.transform(p, q, dtype=getattr(torch, dtype))
-    assert found.dtype == getattr(torch, dtype)
-    rest = found.to(torch.float64).numpy().copy()
+    result = model.transform(p, q, dtype=getattr(torch, dtype))
+    assert result.dtype == getattr(torch, dtype)
+    rest = result.to(torch.float64).numpy().copy()
     keep = original.argmax(axis=1)
     mass = rest[np.arange(len(keep)), keep].copy()
     rest[np.arange(len(keep)), keep] = 0.0
     assert (mass > rest.max(axis=1)).all()
     unit = {"float64": 2.0**-50, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
     expected = model.transform(original, direct)
-    np.testing.assert_allclose(found.to(torch.float64).numpy(), expected, atol=unit[dtype])
+    np.testing.assert_allclose(result.to(torch.float64).numpy(), expected, atol=unit[dtype])
     assert Lift(mode).fit(p, q, labels).curve_ == pytest.approx(model.curve_, rel=1e-9)
 
 
@@ -214,15 +214,15 @@ def test_a_model_file_keeps_the_numbers(rows, tmp_path) -> None:
 def test_explain_tells_the_transform(rows) -> None:
     original, direct, labels = rows
     model = Lift().fit(original, direct, labels)
-    told = model.explain(original, direct)
+    explanation = model.explain(original, direct)
     record = model.construction_
-    assert (told.at_bound < 0).sum() == record.n_at_lower > 0
+    assert (explanation.at_bound < 0).sum() == record.n_at_lower > 0
     repaired = model.transform(original, direct)
-    mass = repaired[np.arange(len(labels)), told.decision]
-    np.testing.assert_allclose(mass, told.repaired_mass, rtol=1e-15)
-    assert (told.repaired_mass >= told.reference)[told.at_bound < 0].all()
+    mass = repaired[np.arange(len(labels)), explanation.decision]
+    np.testing.assert_allclose(mass, explanation.repaired_mass, rtol=1e-15)
+    assert (explanation.repaired_mass >= explanation.reference)[explanation.at_bound < 0].all()
     np.testing.assert_array_equal(
-        told.lower, CORD().fit(original, direct).explain(original, direct).lower
+        explanation.lower, CORD().fit(original, direct).explain(original, direct).lower
     )
 
 

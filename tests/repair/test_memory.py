@@ -21,12 +21,12 @@ def test_decisions_may_be_a_column_of_a_table(preserve: int) -> None:
     decision = CASE.direct.argmax(axis=1)
     column = np.stack([decision, -decision, decision], axis=1)[:, 2]
     assert not column.flags.c_contiguous
-    found = CORD(preserve).fit(CASE.original, CASE.direct, decision=column)
-    wanted = CORD(preserve).fit(CASE.original, CASE.direct, decision=decision)
-    assert found.construction_ == wanted.construction_
+    result = CORD(preserve).fit(CASE.original, CASE.direct, decision=column)
+    expected = CORD(preserve).fit(CASE.original, CASE.direct, decision=decision)
+    assert result.construction_ == expected.construction_
     np.testing.assert_array_equal(
-        found.transform(CASE.original, CASE.direct, decision=column),
-        wanted.transform(CASE.original, CASE.direct, decision=decision),
+        result.transform(CASE.original, CASE.direct, decision=column),
+        expected.transform(CASE.original, CASE.direct, decision=decision),
     )
 
 
@@ -38,9 +38,9 @@ def test_a_dense_output_may_overlap_an_input(which: str, shift: int) -> None:
         for name in ("original", "direct")
     }
     cord = CORD().fit(CASE.original, CASE.direct)
-    wanted = cord.transform(**images, axis=1)
-    room = np.empty((10 + shift, *wanted.shape[1:]))
+    expected = cord.transform(**images, axis=1)
+    room = np.empty((10 + shift, *expected.shape[1:]))
     room[:10] = images[which]
     images[which] = room[:10]
-    found = cord.transform(**images, axis=1, out=room[shift:])
-    np.testing.assert_array_equal(found, wanted)
+    result = cord.transform(**images, axis=1, out=room[shift:])
+    np.testing.assert_array_equal(result, expected)

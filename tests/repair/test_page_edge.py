@@ -23,10 +23,10 @@ def test_rows_that_end_at_a_forbidden_page(dtype: str, classes: int) -> None:
     memory = [mmap.mmap(-1, 2 * mmap.PAGESIZE) for _ in range(3)]
     libc = ctypes.CDLL(None, use_errno=True)
     at_edge = []
-    for each in memory:
-        start = ctypes.addressof(ctypes.c_char.from_buffer(each))
+    for block in memory:
+        start = ctypes.addressof(ctypes.c_char.from_buffer(block))
         assert libc.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-        view = np.frombuffer(each, dtype, original.size, offset=mmap.PAGESIZE - size)
+        view = np.frombuffer(block, dtype, original.size, offset=mmap.PAGESIZE - size)
         at_edge.append(view.reshape(original.shape))
     p, q, out = at_edge
     p[...], q[...] = original, direct

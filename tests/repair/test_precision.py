@@ -39,10 +39,10 @@ def test_decision_is_strictly_largest(name: str, dtype: type) -> None:
     repaired, keep, _ = repaired_in(name, dtype)
     assert repaired.dtype == dtype
     rows = np.arange(len(keep))
-    kept = repaired[rows, keep]
+    masses = repaired[rows, keep]
     others = repaired.copy()
     others[rows, keep] = -1.0
-    assert (kept > others.max(axis=1)).all()
+    assert (masses > others.max(axis=1)).all()
     assert (repaired >= 0).all()
 
 

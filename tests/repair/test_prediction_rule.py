@@ -14,9 +14,9 @@ from errors import refused
 
 
 def test_weights_keep_their_ratios_to_the_bit() -> None:
-    given = np.random.default_rng(0).lognormal(sigma=3.0, size=50)
-    weights = PredictionRule(given).weights
-    factor = weights / given
+    raw = np.random.default_rng(0).lognormal(sigma=3.0, size=50)
+    weights = PredictionRule(raw).weights
+    factor = weights / raw
     assert (factor == factor[0]).all()
     assert np.frexp(factor[0])[0] == 0.5
     assert np.log2(weights.max() * weights.min()) == pytest.approx(0.0, abs=1.0)
@@ -43,8 +43,8 @@ def test_the_largest_ratio_is_normal_in_float16() -> None:
 
 def test_predictions_are_the_argmax_of_the_callers_own_products() -> None:
     rng = np.random.default_rng(1)
-    given, rows = rng.lognormal(size=5), rng.dirichlet(np.ones(5), size=500)
-    np.testing.assert_array_equal(PredictionRule(given).predict(rows), (given * rows).argmax(1))
+    weights, rows = rng.lognormal(size=5), rng.dirichlet(np.ones(5), size=500)
+    np.testing.assert_array_equal(PredictionRule(weights).predict(rows), (weights * rows).argmax(1))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -41,8 +41,8 @@ def test_against_the_twin(name: str, engine: None) -> None:
         cord = CORD(k).fit(case.original, case.direct, decision=case.decision)
         assert cord.eta_.shape == (k,)
         twin = ranking_reference.construct(case.original, case.direct, k, case.decision)
-        for found, expected in zip(cord.eta_, twin, strict=True):
-            assert abs(found - float(expected)) <= 1e-9 * max(1.0, abs(found))
+        for scalar, expected in zip(cord.eta_, twin, strict=True):
+            assert abs(scalar - float(expected)) <= 1e-9 * max(1.0, abs(scalar))
         repaired = cord.transform(case.original, case.direct, decision=case.decision)
         expected = ranking_reference.transform(case.original, case.direct, cord.eta_, case.decision)
         assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-12
@@ -180,17 +180,17 @@ def tied_rows(kind: str) -> np.ndarray:
     return tied
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("decision_given", [False, True])
 @pytest.mark.parametrize("k", [40, "ranking"])
 @pytest.mark.parametrize("kind", ["equal", "last bits", "zeros of both signs"])
 def test_long_rankings_with_ties(
-    kind: str, k: object, given: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, k: object, decision_given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks that come from a sort: runs of equal entries, across the last rank too."""
     rng = np.random.default_rng(7)
     original = tied_rows(kind)
     direct = rng.dirichlet(np.full(70, 0.3), 60)
-    decision = rng.integers(0, 70, 60) if given else None
+    decision = rng.integers(0, 70, 60) if decision_given else None
     fast = CORD(k).fit(original, direct, decision=decision)
     rows = fast.transform(original, direct, decision=decision)
     with monkeypatch.context() as patch:
@@ -213,8 +213,8 @@ def test_other_libraries(library: str) -> None:
     np.testing.assert_array_equal(cord.eta_, expected.eta_)
     repaired = cord.transform(p, q)
     assert type(repaired) is type(q)
-    wanted = expected.transform(case.original, case.direct)
-    np.testing.assert_array_equal(np.asarray(repaired), wanted)
+    expected_rows = expected.transform(case.original, case.direct)
+    np.testing.assert_array_equal(np.asarray(repaired), expected_rows)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

@@ -21,12 +21,12 @@ from cordcal.repair.solve import (
 
 def check(rows: CalibrationRows, classes: int) -> int:
     bounds = rows.tally().bounds(classes)
-    wanted = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.search))
-    found = solve_in_rounds(bounds, rows.probes)
-    assert found.eta == wanted.eta
-    assert (found.target, found.reached.excess) == (wanted.target, wanted.reached.excess)
-    assert found.passes <= ROUNDS
-    return found.passes
+    expected = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.search))
+    result = solve_in_rounds(bounds, rows.probes)
+    assert result.eta == expected.eta
+    assert (result.target, result.reached.excess) == (expected.target, expected.reached.excess)
+    assert result.passes <= ROUNDS
+    return result.passes
 
 
 @pytest.mark.parametrize("rows", [1, 3, 40, 3000])
@@ -59,9 +59,9 @@ def test_a_step_without_slopes_is_found_by_sections_alone(jump: int) -> None:
         edge = grid_value(jump)
         # Downwards the excess is positive at zero, and the jump is met coming from above.
         met = [eta >= edge if jump > 0 else eta > edge for eta in etas]
-        return [ConstraintValue(above if each else below, 0.0, 0, 0) for each in met]
+        return [ConstraintValue(above if is_met else below, 0.0, 0, 0) for is_met in met]
 
     bounds = Bounds(-1000.0, 1e12, surely_attainable=True)
-    found = solve_in_rounds(bounds, probes)  # type: ignore[arg-type]
-    assert found.eta == grid_value(jump)
-    assert found.passes <= ROUNDS
+    result = solve_in_rounds(bounds, probes)  # type: ignore[arg-type]
+    assert result.eta == grid_value(jump)
+    assert result.passes <= ROUNDS

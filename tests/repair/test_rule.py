@@ -172,9 +172,9 @@ def test_lift(name: str, mode: str, steepness: float) -> None:
         spare = classes * float(np.finfo(dtype).smallest_subnormal)
         assert np.abs(rows.sum(axis=1, dtype=float) - 1.0).max() <= 8 * unit + spare + 1e-14
     if mode == "cap":
-        told = lift.explain(case.original, case.direct, decision=keep)
+        explanation = lift.explain(case.original, case.direct, decision=keep)
         own = lift.transform(case.original, case.direct, decision=keep)[np.arange(len(keep)), keep]
-        np.testing.assert_allclose(own, told.repaired_mass, rtol=1e-12)
+        np.testing.assert_allclose(own, explanation.repaired_mass, rtol=1e-12)
 
 
 def test_capped_rows_have_the_smallest_mass_that_leads() -> None:

@@ -95,8 +95,8 @@ def test_order_threads_and_chunks_do_not_matter(
     expected = CORD(threads=1).fit(case.original, case.direct).construction_
     monkeypatch.setattr(parallel, "THREAD_ENTRIES", 2000)
     order = np.random.default_rng(threads).permutation(5000)
-    found = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
-    assert found == expected
+    result = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
+    assert result == expected
 
 
 def test_every_row_changed_does_not_depend_on_the_order() -> None:

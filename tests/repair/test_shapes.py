@@ -36,8 +36,8 @@ def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 def test_both_engines_agree(classes: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in ROWS if classes < 1000 else (1, 5):
         p, q = pair(rows, classes, dtype)
-        given = np.random.default_rng(rows).integers(classes, size=rows)
-        for decision in (None, given):
+        decisions = np.random.default_rng(rows).integers(classes, size=rows)
+        for decision in (None, decisions):
             construction, repaired = construct_and_repair(p, q, decision)
             with monkeypatch.context() as patch:
                 patch.setenv("CORDCAL_ENGINE", "array")

@@ -28,11 +28,11 @@ def off_by(report: np.ndarray, factors: np.ndarray) -> np.ndarray:
     return (report.astype(np.float64) * factors[:, None]).astype(report.dtype)
 
 
-def transformed(cord: Any, *given: np.ndarray, **options: Any) -> tuple[Any, list[str]]:
+def transformed(cord: Any, *arrays: np.ndarray, **options: Any) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        repaired = cord.transform(*given, **options)
-    return repaired, [str(each.message) for each in caught]
+        repaired = cord.transform(*arrays, **options)
+    return repaired, [str(warning.message) for warning in caught]
 
 
 @pytest.mark.parametrize("preserve", [1, 2])
@@ -43,7 +43,7 @@ def test_rows_that_are_kept_are_normalised_when_that_is_warned(
     original = kept_pair(dtype)
     inexact = np.arange(ROWS) % 3 == 0
     direct = off_by(original, np.where(inexact, 1.0008, 1.0))
-    found = {}
+    results = {}
     for engine in ENGINES:
         monkeypatch.setenv("CORDCAL_ENGINE", engine)
         cord = CORD(preserve).fit(original, original)
@@ -54,7 +54,7 @@ def test_rows_that_are_kept_are_normalised_when_that_is_warned(
         assert words_in_place == words
         assert in_place.tobytes() == repaired.tobytes()
         assert repaired[~inexact].tobytes() == direct[~inexact].tobytes()
-        found[engine] = repaired.tobytes(), words
+        results[engine] = repaired.tobytes(), words
         off = np.abs(repaired[inexact].sum(axis=1, dtype=np.float64) - 1.0)
         if dtype is np.float16:  # half precision explains such sums: no word, and no change
             assert not words
@@ -63,7 +63,7 @@ def test_rows_that_are_kept_are_normalised_when_that_is_warned(
             assert len(words) == 1
             assert words[0].startswith("direct: some rows sum to one only within 0.0008; they are ")
             assert off.max() <= 3 * np.finfo(dtype).eps
-    assert found["array"] == found["compiled"]
+    assert results["array"] == results["compiled"]
 
 
 @pytest.mark.parametrize("preserve", [1, 2])
@@ -74,8 +74,8 @@ def test_torch_and_dask_normalise_the_same_rows(preserve: int) -> None:
     direct = off_by(original, np.where(np.arange(ROWS) % 2 == 0, 0.9993, 1.0))
     cord = CORD(preserve).fit(original, original)
     expected, words = transformed(cord, original, direct)
-    found, said = transformed(cord, torch.from_numpy(original), torch.from_numpy(direct))
-    assert found.numpy().tobytes() == expected.tobytes()
+    result, said = transformed(cord, torch.from_numpy(original), torch.from_numpy(direct))
+    assert result.numpy().tobytes() == expected.tobytes()
     assert said == words
     lazy = [dask.from_array(report, chunks=(20, -1)) for report in (original, direct)]
     with pytest.warns(UserWarning, match="direct: some rows sum to one only within 0.0007"):

@@ -163,7 +163,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     """The package in a folder that nobody may write to, without anything compiled."""
     root = tmp_path / "installed"
     shutil.copytree(SOURCE, root, ignore=shutil.ignore_patterns("__pycache__"))
-    folders = [root, *(each for each in root.rglob("*") if each.is_dir())]
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
     yield root
@@ -182,8 +182,8 @@ def test_a_first_answer_from_a_read_only_installation(read_only: Path, tmp_path:
     no_cache = {"XDG_CACHE_HOME": str(obstacle / "c"), "NUMBA_CACHE_DIR": str(obstacle / "n")}
     refused = f"import os; assert not os.access({str(read_only / 'cordcal')!r}, os.W_OK)"
     prefix = OBEYING if as_root else ()
-    found = run(refused, prefix=prefix, PYTHONPATH=str(read_only), **no_cache)
-    assert found == [repr(CORD().fit(*_small()).eta_), "False"]
+    result = run(refused, prefix=prefix, PYTHONPATH=str(read_only), **no_cache)
+    assert result == [repr(CORD().fit(*_small()).eta_), "False"]
     assert not list(read_only.rglob("__pycache__"))
 
 

@@ -38,8 +38,8 @@ def test_raw_scores_keep_a_boosters_predictions(
     booster.fit(X[::2], y[::2])
     scores = np.asarray(booster.predict(X[1::2], **raw))
     model = PreservingCalibrator("svs").fit(scores, y[1::2])
-    kept = model.predict_proba(scores).argmax(axis=1)
-    np.testing.assert_array_equal(kept, np.ravel(booster.predict(X[1::2])))
+    prediction = model.predict_proba(scores).argmax(axis=1)
+    np.testing.assert_array_equal(prediction, np.ravel(booster.predict(X[1::2])))
 
 
 @pytest.mark.parametrize("make", [lightgbm, xgboost, catboost])

@@ -82,8 +82,8 @@ def test_predictions_stay_and_probabilities_stay_near_the_calibrator(
     assert usual.rule_ is None
     assert usual.learnt_rule_ is None
     direct, ruled, forced = (
-        log_loss(y_test, found)
-        for found in (model.direct_proba(X_test), probabilities, usual.predict_proba(X_test))
+        log_loss(y_test, output)
+        for output in (model.direct_proba(X_test), probabilities, usual.predict_proba(X_test))
     )
     assert ruled < 1.02 * direct < forced
 
@@ -107,8 +107,8 @@ def test_given_weights_and_a_frozen_estimator() -> None:
     X, y, X_test, _ = imbalanced()
     frozen = FrozenEstimator(threshold().fit(X[:400], y[:400]))
     rule = PredictionRule.from_threshold(0.1)
-    for given in (rule, rule.weights, rule.weights.tolist()):
-        model = PreservingCalibratedClassifierCV(frozen, method="sigmoid", rule=given)
+    for weights in (rule, rule.weights, rule.weights.tolist()):
+        model = PreservingCalibratedClassifierCV(frozen, method="sigmoid", rule=weights)
         probabilities = model.fit(X[400:], y[400:]).predict_proba(X_test)
         np.testing.assert_array_equal(model.rule_.weights, rule.weights)
         np.testing.assert_array_equal(
