@@ -97,8 +97,8 @@ class PreservingCalibrator(Estimator):
     The prediction is the argmax of the scores as passed, in their own dtype (the smallest
     index on ties), or what you pass as ``decision``.  It is never recomputed from a softmax.
 
-    A model trained with class weights or used with a threshold predicts, by intent, not the
-    likeliest class.  With ``rule="learnt"`` its predictions are kept as the largest *weight times
+    A model trained with class weights or used with a threshold deliberately predicts another
+    class than the likeliest in some rows.  With ``rule="learnt"`` its predictions are kept as the largest *weight times
     probability*: use `predict` or ``rule_.predict(probabilities)``, since the argmax of the
     probabilities can be another class.
 
