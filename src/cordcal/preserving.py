@@ -98,8 +98,8 @@ class PreservingCalibrator(Estimator):
     index on ties), or what you pass as ``decision``.  It is never recomputed from a softmax.
 
     A model trained with class weights or used with a threshold deliberately predicts another
-    class than the likeliest in some rows.  With ``rule="learnt"`` its predictions are kept as the largest *weight times
-    probability*: use `predict` or ``rule_.predict(probabilities)``, since the argmax of the
+    class than the likeliest in some rows.  With ``rule="learnt"`` its predictions are kept as the
+    largest *weight times probability*: use `predict` or ``rule_.predict(probabilities)``, since the argmax of the
     probabilities can be another class.
 
     Parameters
