@@ -99,8 +99,8 @@ class PreservingCalibrator(Estimator):
 
     A model trained with class weights or used with a threshold deliberately predicts another
     class than the likeliest in some rows.  With ``rule="learnt"`` its predictions are kept as the
-    largest *weight times probability*: use `predict` or ``rule_.predict(probabilities)``, since the argmax of the
-    probabilities can be another class.
+    largest *weight times probability*: use `predict` or ``rule_.predict(probabilities)``, since
+    the argmax of the probabilities can be another class.
 
     Parameters
     ----------
