@@ -54,9 +54,9 @@ UNREADABLE = """() => {
 }"""
 
 
-def written(folder: Path, found: Any, name: str) -> Path:
+def written(folder: Path, comparison: Any, name: str) -> Path:
     path = folder / f"{name}.html"
-    write_html(found, path, title=f"Report {name}", source="scores.npz")
+    write_html(comparison, path, title=f"Report {name}", source="scores.npz")
     return path
 
 
@@ -167,11 +167,11 @@ def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
     panels = page.locator(".detail:visible .multiples figure")
     classes = named[0]["irova"].pictures.classes.to_list(every_class=True)
     assert panels.count() == len(NAMES)
-    for panel, each in zip(panels.all(), classes, strict=True):
+    for panel, record in zip(panels.all(), classes, strict=True):
         text = panel.locator("figcaption").inner_text()
-        assert each.name in text
-        assert f"{each.rows:,} rows, {each.decided:,} predicted" in text
-        assert panel.locator("path.line").count() == len(each.bins)
+        assert record.name in text
+        assert f"{record.rows:,} rows, {record.decided:,} predicted" in text
+        assert panel.locator("path.line").count() == len(record.bins)
     panels.first.locator("svg").focus()
     assert "ECE of the class: original" in page.inner_text("#tip")
 
@@ -180,10 +180,10 @@ def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named:
     result = named[0]
     page.select_option("#picker", str(result.keys().index("blend")))
     detail = page.locator(".detail:visible")
-    for report, each in result["blend"].pictures.selection.outputs.items():
+    for report, curve in result["blend"].pictures.selection.outputs.items():
         row = detail.locator(".areas tbody tr", has_text=report).first.inner_text()
-        assert f"{each.aurc:.4f}" in row
-        assert f"{each.low:.4f}–{each.high:.4f}" in row
+        assert f"{curve.aurc:.4f}" in row
+        assert f"{curve.low:.4f}–{curve.high:.4f}" in row
     confidence, coverage, accuracy = result["blend"].pictures.selection.outputs["original"].at[0]
     first = detail.locator(".thresholds tbody tr").first.inner_text()
     assert f"{100 * accuracy:.2f} %" in first
@@ -273,9 +273,9 @@ def test_every_calibrator_tells_its_classes(browser: Any, sizes: Any) -> None:
             "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
         )
         assert rows == [
-            [each.name, *map(str, (each.rows, each.decided, each.left, each.joined))]
-            + [f"{100 * gap:.3f}" for gap in each.ece.values()]
-            for each in classes
+            [record.name, *map(str, (record.rows, record.decided, record.left, record.joined))]
+            + [f"{100 * gap:.3f}" for gap in record.ece.values()]
+            for record in classes
         ]
         assert "only for" not in detail.inner_text()
         for report, bins in classes[0].bins.items():

@@ -36,9 +36,9 @@ html[data-theme="dark"] img:not(.only-dark, .dark-light) {{ filter: brightness(.
 def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A page with the site's style and pictures, on the grounds of the theme."""
     folder = tmp_path_factory.mktemp("site")
-    for each in ("_static/cordcal.css", *PICTURES):
-        shutil.copy(DOCS / each, folder)
-    pictures = "".join(f'<img src="{Path(each).name}">' for each in PICTURES)
+    for name in ("_static/cordcal.css", *PICTURES):
+        shutil.copy(DOCS / name, folder)
+    pictures = "".join(f'<img src="{Path(name).name}">' for name in PICTURES)
     (folder / "page.html").write_text(PAGE.format(**GROUNDS, pictures=pictures))
     context = browser.new_context(offline=True)
     page = context.new_page()

@@ -48,13 +48,13 @@ def checks() -> Iterator[object]:
     estimators = {"preserved": cordcal.PreservingCalibrator("ts")}
     estimators |= {key: calibrators.make(key) for key in families}
     for place, (key, estimator) in enumerate(estimators.items()):
-        for at, (each, check) in enumerate(estimator_checks_generator(estimator)):
+        for at, (instance, check) in enumerate(estimator_checks_generator(estimator)):
             name = check.func.__name__
             if name not in ASKED_ELSEWHERE | NOT_OURS:
                 # Maps share the estimator's code: two have every check, the others some of them.
                 default = key in ("preserved", "ts") or (at + place) % 5 == 0
                 marks = () if default else pytest.mark.exhaustive
-                yield pytest.param(each, check, marks=marks, id=f"{key}-{name}")
+                yield pytest.param(instance, check, marks=marks, id=f"{key}-{name}")
 
 
 with warnings.catch_warnings():

@@ -39,7 +39,7 @@ def test_no_help_is_read_as_markup() -> None:
     assert "check" in commands
     texts = [cordcal.cli._app.EPILOG]
     for command in commands.values():
-        texts += [command.help, command.epilog, *(each.help for each in command.params)]
+        texts += [command.help, command.epilog, *(parameter.help for parameter in command.params)]
     for text in filter(None, texts):
         assert render(text).plain == text
     assert len(texts) > 100

@@ -62,7 +62,7 @@ def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
     }
     drawn = (ROOT / "docs" / "_static" / "decision-changes.svg").read_text("utf-8")
     labels = [
-        float(each.replace("−", "-")) for each in re.findall(r"<!-- +(\S+) points -->", drawn)
+        float(points.replace("−", "-")) for points in re.findall(r"<!-- +(\S+) points -->", drawn)
     ]
     # Both are rounded to a hundredth of a point, the table's difference from two such numbers.
     nets = sorted(net for _, net in direct.values())

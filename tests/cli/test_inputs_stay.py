@@ -58,9 +58,9 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {
-        str(each.relative_to(folder)): each.read_bytes()
-        for each in folder.rglob("*")
-        if each.is_file()
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
 
 
@@ -98,7 +98,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
-@pytest.mark.parametrize(("arguments", "output"), CASES, ids=lambda each: "-".join(each))
+@pytest.mark.parametrize(("arguments", "output"), CASES, ids=lambda part: "-".join(part))
 def test_an_input_is_never_replaced(
     call, folder: Path, arguments: tuple[str, ...], output: str, force: tuple[str, ...]
 ) -> None:
@@ -171,7 +171,7 @@ def test_nothing_is_added_to_a_folder_that_is_read(
 
 def test_files_that_are_no_parts_may_go_there(call, folder: Path) -> None:
     assert call("apply", "m.safetensors", "s", "--output", "s/_repaired")[0] == 0
-    assert sorted(each.name for each in (folder / "s" / "_repaired").iterdir()) == [
+    assert sorted(path.name for path in (folder / "s" / "_repaired").iterdir()) == [
         "a.csv",
         "b.csv",
     ]
@@ -228,6 +228,6 @@ def test_every_option_is_known_to_name_a_file_or_not() -> None:
 
 def _takes_text(annotation: Any) -> bool:
     kinds = {annotation, *get_args(annotation)}
-    kinds |= {inner for each in kinds for inner in get_args(each)}
-    kinds |= {inner for each in kinds for inner in get_args(each)}
+    kinds |= {inner for kind in kinds for inner in get_args(kind)}
+    kinds |= {inner for kind in kinds for inner in get_args(kind)}
     return bool(kinds & {str, Path})

@@ -208,9 +208,9 @@ def test_an_interrupt_leaves_the_old_report(
 def test_rows_of_nan_are_skipped_in_every_command(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
-    kept = np.arange(400) % 7 > 0
-    holes = np.where(kept[:, None], logits, np.nan)
-    np.savez(tmp_path / "sound.npz", logits=logits[kept], labels=labels[kept])
+    mask = np.arange(400) % 7 > 0
+    holes = np.where(mask[:, None], logits, np.nan)
+    np.savez(tmp_path / "sound.npz", logits=logits[mask], labels=labels[mask])
     np.savez(tmp_path / "holes.npz", logits=holes, labels=labels)
     cells = [",".join(map(str, row)).replace("nan", "") for row in holes.tolist()]
     (tmp_path / "holes.csv").write_text("\n".join(["ant,bee,wasp", *cells]))

@@ -116,7 +116,7 @@ def parts_of(values: np.ndarray, truth: np.ndarray) -> list[Part]:
 def output_of(path: Path) -> dict[str, Any]:
     """Return what a command wrote: bytes by name, of a file or of a folder."""
     if path.is_dir():
-        return {each.name: each.read_bytes() for each in sorted(path.iterdir())}
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
     return {path.name: path.read_bytes()}
 
 
@@ -129,8 +129,8 @@ def _untimed(value: Any) -> Any:
     """Drop durations, and the date and digests of files, which differ by their layout."""
     if isinstance(value, dict):
         left_out = ("seconds", "facts")
-        return {key: _untimed(each) for key, each in value.items() if key not in left_out}
-    return [_untimed(each) for each in value] if isinstance(value, list) else value
+        return {key: _untimed(entry) for key, entry in value.items() if key not in left_out}
+    return [_untimed(entry) for entry in value] if isinstance(value, list) else value
 
 
 def repaired(path: Path) -> np.ndarray:

@@ -52,7 +52,7 @@ def test_a_second_writer_is_safe(
     assert out.read_text() == "theirs"
     assert call(*arguments, "--force")[0] == 0
     assert out.read_bytes() != b"theirs"
-    assert not [each for each in folder.iterdir() if each.name.startswith(".")]
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
@@ -63,14 +63,14 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
         # No file grows beyond this; scores are read all the same.
         resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
 
-    before = sorted(each.name for each in folder.iterdir())
+    before = sorted(path.name for path in folder.iterdir())
     done = run("fit", "s.npz", *TS, "--output", "m.safetensors", preexec_fn=full)
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("cordcal: ")
     assert last.endswith("m.safetensors does not fit: it exceeds the size limit for files")
     assert "Traceback" not in done.stderr
-    assert sorted(each.name for each in folder.iterdir()) == before
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
         (("fit", "--original", "p.npz", "--direct", "p.npz", "--output", "o.pt"), ".safetensors"),
         (("apply", "m.safetensors", "s.npz", "--output", "out.xlsx"), ".csv"),
     ],
-    ids=lambda each: each if isinstance(each, str) else f"{each[0]} {each[-1]}",
+    ids=lambda case: case if isinstance(case, str) else f"{case[0]} {case[-1]}",
 )
 def test_a_suffix_says_what_is_written(
     call, folder: Path, arguments: tuple[str, ...], suffix: str

@@ -66,13 +66,15 @@ JOBS = {
 
 @pytest.mark.parametrize("job", list(JOBS))
 def test_parts_in_and_out(call, folder: Path, job: str) -> None:
-    whole = [each + ".parquet" if each in ("s", "p", "q") else each for each in JOBS[job]]
+    whole = [
+        argument + ".parquet" if argument in ("s", "p", "q") else argument for argument in JOBS[job]
+    ]
     assert call("apply", *whole, "--output", "whole.parquet")[0] == 0
     code, printed, errors = call("apply", *JOBS[job], "--output", "out", "--json")
     assert code == 0, errors
     assert json.loads(printed)["rows"] == 400
     assert table_of(folder / "out").equals(table_of(folder / "whole.parquet"))
-    files = sorted(str(each.relative_to(folder / "out")) for each in (folder / "out").rglob("*.*"))
+    files = sorted(str(path.relative_to(folder / "out")) for path in (folder / "out").rglob("*.*"))
     assert files == ["a.parquet", "day=2/a.parquet"]
     assert call("apply", *JOBS[job], "--output", "one.parquet")[0] == 0
     assert table_of(folder / "one.parquet").equals(table_of(folder / "whole.parquet"))
@@ -94,13 +96,13 @@ def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple)
     pair = ("--original", "p", "--direct", "q", "--json", *model, *weights)
     whole = ("--original", "p.parquet", "--direct", "q.parquet", "--json", *model, *weights)
     result = [
-        json.loads(call("audit", *each)[1])
-        for each in (whole, pair, (*pair, "--scheduler", scheduler))
+        json.loads(call("audit", *arguments)[1])
+        for arguments in (whole, pair, (*pair, "--scheduler", scheduler))
     ]
     assert result[0]["changes"]["n_changed"] > 0
-    for each in result[1:]:
-        assert each["changes"] == result[0]["changes"]
-        for one, other in zip(each["measures"], result[0]["measures"], strict=True):
+    for output in result[1:]:
+        assert output["changes"] == result[0]["changes"]
+        for one, other in zip(output["measures"], result[0]["measures"], strict=True):
             assert one["measure"] == other["measure"]
             for report in ("original", "direct", "repaired"):
                 # Blocks of other lengths are added up in another order.
@@ -122,7 +124,7 @@ def test_labels_and_weights_of_their_own_on_a_cluster(
     )
     assert there["changes"] == local["changes"]
     for one, same, others in zip(
-        *(each["measures"] for each in (there, local, column)), strict=True
+        *(output["measures"] for output in (there, local, column)), strict=True
     ):
         assert one["repaired"] == pytest.approx(same["repaired"], rel=1e-12)
         assert one["original"] != others["original"]
@@ -287,7 +289,7 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert (folder / "out" / "a.parquet").stat().st_mtime_ns == first
     result = json.loads(printed)
     assert (result["rows"], result["resumed"]) == (400, 150)
-    assert sorted(each.name for each in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
     model = cordcal.load(folder / "m.safetensors")
     assert model.n_classes_ == 3
 

@@ -167,7 +167,9 @@ def test_a_terminal_of_ascii(shell, key: str) -> None:
     assert printed.isascii() == (key != "apply")  # data are UTF-8, as in a file
 
 
-@pytest.mark.parametrize("variables", ENCODINGS[1:], ids=lambda each: "-".join(each.values()))
+@pytest.mark.parametrize(
+    "variables", ENCODINGS[1:], ids=lambda variables: "-".join(variables.values())
+)
 @pytest.mark.parametrize("key", ["compare", "failing check"])
 def test_terminals_that_are_not_utf8(shell, key: str, variables: dict[str, str]) -> None:
     code, printed, errors = shell(key, "", **variables)

@@ -16,7 +16,7 @@ HOSTILE = "cat\x1b[2J\x9b1m\u202e\x07[red]"
 
 
 def safe(text: str) -> bool:
-    return all(each.isprintable() or each == "\n" for each in text)
+    return all(character.isprintable() or character == "\n" for character in text)
 
 
 @pytest.mark.parametrize("printed", [_console.echo, _console.show, _console.echo_info])
@@ -47,7 +47,9 @@ def test_json_is_printable_and_whole(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_progress_bar_reads_no_markup() -> None:
     bar = _console._bar()
     bar.add_task("[/nowhere]", total=1)
-    assert "[/nowhere]" in "".join(each.text for each in bar.console.render(bar.get_renderable()))
+    assert "[/nowhere]" in "".join(
+        segment.text for segment in bar.console.render(bar.get_renderable())
+    )
 
 
 def test_the_progress_bar_counts_what_is_known() -> None:
@@ -55,7 +57,7 @@ def test_the_progress_bar_counts_what_is_known() -> None:
     task = bar.add_task("fitting", total=None)
 
     def shown() -> str:
-        return "".join(each.text for each in bar.console.render(bar.get_renderable()))
+        return "".join(segment.text for segment in bar.console.render(bar.get_renderable()))
 
     assert "None" not in shown()
     bar.update(task, completed=500, total=2000)

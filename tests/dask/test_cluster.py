@@ -56,7 +56,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def outputs(folder: str) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in Path(folder).iterdir()}
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def killed_worker() -> Exception:

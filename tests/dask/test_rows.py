@@ -44,13 +44,13 @@ def lazy(array: np.ndarray, chunks: object) -> object:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("given", [(), ("decision", "sample_weight")])
+@pytest.mark.parametrize("extras", [(), ("decision", "sample_weight")])
 @pytest.mark.parametrize("preserve", [1, 2])
 def test_the_construction_is_that_in_memory(
-    chunks: object, given: tuple[str, ...], preserve: int
+    chunks: object, extras: tuple[str, ...], preserve: int
 ) -> None:
     extra = {"decision": DECISION, "sample_weight": WEIGHT}
-    columns = {name: extra[name] for name in given}
+    columns = {name: extra[name] for name in extras}
     expected = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
     result = CORD(preserve).fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), **blocks)
@@ -120,10 +120,10 @@ def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("given", [(), ("decision", "sample_weight")])
-def test_lift_is_fitted_as_in_memory(chunks: object, given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("extras", [(), ("decision", "sample_weight")])
+def test_lift_is_fitted_as_in_memory(chunks: object, extras: tuple[str, ...]) -> None:
     extra = {"decision": DECISION, "sample_weight": WEIGHT}
-    columns = {name: extra[name] for name in given}
+    columns = {name: extra[name] for name in extras}
     expected = Lift().fit(ORIGINAL, DIRECT, LABELS, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
     result = Lift().fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), lazy(LABELS, 77), **blocks)
@@ -197,8 +197,8 @@ def test_changes() -> None:
         ORIGINAL, DIRECT, LABELS
     )
     assert metrics.topk_changes(*pair, 3) == metrics.topk_changes(ORIGINAL, DIRECT, 3)
-    kept = lazy(DECISION, 50)
-    assert metrics.tpcr(kept, pair[1]) == metrics.tpcr(DECISION, DIRECT)
+    decision = lazy(DECISION, 50)
+    assert metrics.tpcr(decision, pair[1]) == metrics.tpcr(DECISION, DIRECT)
 
 
 def test_audit() -> None:
@@ -220,7 +220,9 @@ def test_data_frames() -> None:
     repaired = cord.transform(original, direct).compute()
     np.testing.assert_array_equal(repaired, cord.transform(ORIGINAL, DIRECT))
     # Filtered partitions may be empty.
-    some = [each.map_partitions(lambda part: part[part.index < 100]) for each in (original, direct)]
+    some = [
+        frame.map_partitions(lambda part: part[part.index < 100]) for frame in (original, direct)
+    ]
     few = CORD().fit(*some)
     assert few.construction_ == CORD().fit(ORIGINAL[:100], DIRECT[:100]).construction_
 

@@ -12,7 +12,7 @@ from cordcal import calibrators
 
 CLASSES = 6
 CLASSES_OF = {key: calibrators.calibrator_class(key) for key in calibrators.available()}
-KEYS = tuple(key for key, found in CLASSES_OF.items() if found.has_expression())
+KEYS = tuple(key for key, cls in CLASSES_OF.items() if cls.has_expression())
 # Compilers take seconds a map: one of each family, and two that are built on another map.
 FAMILIES = (*{CLASSES_OF[key].__module__: key for key in reversed(KEYS)}.values(), "svs", "irm")
 # Networks, with little training.

@@ -56,18 +56,18 @@ def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -
     assert written.bytes == path.stat().st_size < 50_000
     assert written.input == kind
     rows = noisy_scores(300, kind, seed=1)[0].astype(dtype)
-    found, expected = run(path, rows), library(model, rows, dtype)
+    result, expected = run(path, rows), library(model, rows, dtype)
     tolerance = 1e-14 * steepness(model) + 4.0 * UNIT_ROUNDOFF[dtype]
     for name in ("direct", "repaired"):
-        assert found[name].dtype == dtype
-        difference = found[name].astype(np.float64) - getattr(expected, name)
+        assert result[name].dtype == dtype
+        difference = result[name].astype(np.float64) - getattr(expected, name)
         assert np.abs(difference).max() <= tolerance
-    assert np.array_equal(found["label"], expected.decision)
+    assert np.array_equal(result["label"], expected.decision)
 
     hard = hard_rows(kind).astype(dtype)
-    found = run(path, hard)
-    assert np.array_equal(found["label"], hard.argmax(axis=1))
-    assert_on_top(found["repaired"], hard.argmax(axis=1))
+    result = run(path, hard)
+    assert np.array_equal(result["label"], hard.argmax(axis=1))
+    assert_on_top(result["repaired"], hard.argmax(axis=1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -77,10 +77,10 @@ def test_lifted_reports(mode: str, dtype: str, tmp_path: Path) -> None:
     export(model, path, dtype=dtype)
     rows = np.concatenate([noisy_scores(300, "logits", seed=1)[0], hard_rows("logits")])
     rows = rows.astype(dtype)
-    found, expected = run(path, rows), library(model, rows, dtype)
-    difference = found["repaired"].astype(np.float64) - expected.repaired
+    result, expected = run(path, rows), library(model, rows, dtype)
+    difference = result["repaired"].astype(np.float64) - expected.repaired
     assert np.abs(difference).max() <= 1e-13 + 4.0 * UNIT_ROUNDOFF[dtype]
-    assert_on_top(found["repaired"], rows.argmax(axis=1))
+    assert_on_top(result["repaired"], rows.argmax(axis=1))
 
 
 @pytest.mark.parametrize("key", ["ts", "vs", "irova"])
@@ -89,9 +89,9 @@ def test_probability_model_behind_logits(key: str, tmp_path: Path) -> None:
     assert export(model, path).input == "probabilities"
     export(model, path, input="logits")
     rows = np.concatenate([noisy_scores(100, "logits")[0], hard_rows("logits")]).astype(np.float32)
-    found = run(path, rows)
-    assert np.array_equal(found["label"], rows.argmax(axis=1))
-    assert_on_top(found["repaired"], rows.argmax(axis=1))
+    result = run(path, rows)
+    assert np.array_equal(result["label"], rows.argmax(axis=1))
+    assert_on_top(result["repaired"], rows.argmax(axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -103,15 +103,15 @@ def test_kept_ranks(key: str, preserve: int | str, dtype: str, tmp_path: Path) -
     path = tmp_path / "model.onnx"
     assert export(model, path, dtype=dtype).bytes < 50_000
     rows = noisy_scores(200, "logits", seed=1)[0].astype(dtype)
-    found = run(path, rows)["repaired"]
+    result = run(path, rows)["repaired"]
     expected = model.predict_proba(rows, dtype=dtype)
     tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
-    assert np.abs(found.astype(np.float64) - expected).max() <= tolerance
+    assert np.abs(result.astype(np.float64) - expected).max() <= tolerance
     order = np.argsort(-rows, axis=1, kind="stable")
-    ranked = np.take_along_axis(found, order, axis=1)
-    kept = CLASSES - 1 if preserve == "ranking" else preserve
-    assert (ranked[:, : kept - 1] > ranked[:, 1:kept]).all()
-    assert (ranked[:, kept - 1, None] > ranked[:, kept:]).all()
+    ranked = np.take_along_axis(result, order, axis=1)
+    levels = CLASSES - 1 if preserve == "ranking" else preserve
+    assert (ranked[:, : levels - 1] > ranked[:, 1:levels]).all()
+    assert (ranked[:, levels - 1, None] > ranked[:, levels:]).all()
 
 
 def test_masked_classes(tmp_path: Path) -> None:
@@ -130,20 +130,20 @@ def test_class_names_travel(tmp_path: Path) -> None:
         cordcal.PreservingCalibrator("ts", class_names=names).fit(scores, labels),
         tmp_path / "m.onnx",
     )
-    facts = {each.key: each.value for each in onnx.load(tmp_path / "m.onnx").metadata_props}
+    facts = {entry.key: entry.value for entry in onnx.load(tmp_path / "m.onnx").metadata_props}
     assert json.loads(facts["class_names"]) == names
     assert facts["calibrator"] == "ts"
 
 
 def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let vector scaling be another map in a graph than in NumPy."""
-    found = calibrator_class("vs")
-    right = found._map
+    calibrator = calibrator_class("vs")
+    right = calibrator._map
 
     def wrong(cls, scores, params, *, xp):
         return right(scores, params, xp=xp) if xp is np else softmax(scores, xp)
 
-    monkeypatch.setattr(found, "_map", classmethod(wrong))
+    monkeypatch.setattr(calibrator, "_map", classmethod(wrong))
 
 
 class TestRefusal:
@@ -198,8 +198,8 @@ class TestBadInput:
             export(cordcal.CORD(), tmp_path / "m.onnx")
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
-        model, found = fitted("ms"), calibrator_class("ms")
-        monkeypatch.setattr(found, "_map", cordcal.calibrators.Calibrator._map)
+        model, cls = fitted("ms"), calibrator_class("ms")
+        monkeypatch.setattr(cls, "_map", cordcal.calibrators.Calibrator._map)
         with refused("model", naming="'ms'"):
             export(model, tmp_path / "m.onnx")
 
@@ -217,10 +217,10 @@ def test_tied_logits_keep_the_smaller_index_first(
     tied = np.round(rng.normal(size=(500, classes))).astype(dtype)
     path = tmp_path / "tied.onnx"
     export(model, path, dtype=dtype)
-    wanted = model.predict_both(tied, dtype=dtype)
-    found = run(path, tied)["repaired"]
-    np.testing.assert_allclose(found, wanted.repaired, rtol=0.0, atol=1e-6)
-    for repaired in (found, wanted.repaired):
+    expected = model.predict_both(tied, dtype=dtype)
+    result = run(path, tied)["repaired"]
+    np.testing.assert_allclose(result, expected.repaired, rtol=0.0, atol=1e-6)
+    for repaired in (result, expected.repaired):
         order = np.argsort(-tied, axis=1, kind="stable")[:, :preserve]
-        kept = np.take_along_axis(repaired, order, axis=1)
-        assert (kept[:, :-1] > kept[:, 1:]).all()
+        ordered = np.take_along_axis(repaired, order, axis=1)
+        assert (ordered[:, :-1] > ordered[:, 1:]).all()

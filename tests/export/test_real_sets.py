@@ -20,12 +20,12 @@ ROWS = 1000
 MODELS = {"svs": 1, "irova": 1, "irova top 3": 3}
 
 
-def assert_agree(found: np.ndarray, expected: np.ndarray, decision: np.ndarray) -> None:
+def assert_agree(result: np.ndarray, expected: np.ndarray, decision: np.ndarray) -> None:
     """The decision is alone on top; reports differ by rounding but where a map is steep."""
-    mass = found[np.arange(len(decision)), decision]
-    assert ((found >= mass[:, None]).sum(axis=1) == 1).all()
+    mass = result[np.arange(len(decision)), decision]
+    assert ((result >= mass[:, None]).sum(axis=1) == 1).all()
     tolerance = 4.0 * UNIT_ROUNDOFF["float32"]
-    apart = (np.abs(found - expected) > tolerance).any(axis=1)
+    apart = (np.abs(result - expected) > tolerance).any(axis=1)
     # Isotonic steps as narrow as a rounding, and exact ties, go by the last bit of a softmax.
     assert apart.mean() <= 0.005
 

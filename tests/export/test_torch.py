@@ -65,9 +65,9 @@ def test_float64_is_the_library(key: str, kind: str) -> None:
 @pytest.mark.parametrize(("key", "kind", "dtype"), product(KEYS, KINDS, DTYPES, whole=FAMILIES))
 def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
     model = fitted(key, kind)
-    given, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
-    repaired = PreservingModule(model)(given)
-    assert repaired.dtype == given.dtype
+    tensor, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
+    repaired = PreservingModule(model)(tensor)
+    assert repaired.dtype == tensor.dtype
     assert_on_top(repaired, wide.argmax(axis=1))
     sums = repaired.double().sum(dim=1).numpy()
     assert np.abs(sums - 1.0).max() <= 8.0 * UNIT_ROUNDOFF[dtype] + 1e-11
@@ -79,22 +79,22 @@ def test_lifted_reports(mode: str, kind: str) -> None:
     model = lifted(mode, kind)
     scores, _ = noisy_scores(400, kind, seed=1)
     module = PreservingModule(model)
-    found = module(torch.tensor(scores)).numpy()
-    np.testing.assert_allclose(found, library(model, scores).repaired, atol=1e-13)
+    result = module(torch.tensor(scores)).numpy()
+    np.testing.assert_allclose(result, library(model, scores).repaired, atol=1e-13)
     for dtype in DTYPES:
-        given, wide = as_given(np.concatenate([hard_rows(kind), scores]), dtype)
-        assert_on_top(module(given), wide.argmax(axis=1))
+        tensor, wide = as_given(np.concatenate([hard_rows(kind), scores]), dtype)
+        assert_on_top(module(tensor), wide.argmax(axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("key", ["ts", "svs", "ms", "irova", "mcct-i"])
 def test_narrow_dtypes_agree_to_their_rounding(key: str, dtype: str) -> None:
     model = fitted(key)
-    given, wide = as_given(noisy_scores(300, "logits", seed=2)[0], dtype)
+    tensor, wide = as_given(noisy_scores(300, "logits", seed=2)[0], dtype)
     expected = library(model, wide, dtype).repaired.astype(np.float64)
-    found = PreservingModule(model)(given).double().numpy()
+    result = PreservingModule(model)(tensor).double().numpy()
     # One rounding each, and a tie is broken by up to two gaps instead of one.
-    np.testing.assert_allclose(found, expected, rtol=4 * UNIT_ROUNDOFF[dtype], atol=1e-7)
+    np.testing.assert_allclose(result, expected, rtol=4 * UNIT_ROUNDOFF[dtype], atol=1e-7)
 
 
 def test_uniform_half_precision_rows_of_many_classes() -> None:
@@ -114,17 +114,17 @@ def test_uniform_half_precision_rows_of_many_classes() -> None:
 def test_kept_ranks(key: str, preserve: int | str, dtype: str) -> None:
     scores, labels = noisy_scores(500, "logits")
     model = cordcal.PreservingCalibrator(key, preserve=preserve).fit(scores, labels)
-    given, wide = as_given(noisy_scores(300, "logits", seed=1)[0], dtype)
-    found = PreservingModule(model)(given).double().numpy()
+    tensor, wide = as_given(noisy_scores(300, "logits", seed=1)[0], dtype)
+    result = PreservingModule(model)(tensor).double().numpy()
     tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
-    np.testing.assert_allclose(found, model.predict_proba(wide), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(result, model.predict_proba(wide), rtol=0, atol=tolerance)
     order = np.argsort(-wide, axis=1, kind="stable")
-    ranked = np.take_along_axis(found, order, axis=1)
-    kept = scores.shape[1] - 1 if preserve == "ranking" else preserve
-    above, below = ranked[:, : kept - 1], ranked[:, 1:kept]
+    ranked = np.take_along_axis(result, order, axis=1)
+    levels = scores.shape[1] - 1 if preserve == "ranking" else preserve
+    above, below = ranked[:, : levels - 1], ranked[:, 1:levels]
     assert (above > below).all() if dtype in ("float64", "float32") else (above >= below).all()
     assert (ranked[:, :1] > ranked[:, 1:]).all()
-    assert (ranked[:, kept - 1, None] >= ranked[:, kept:]).all()
+    assert (ranked[:, levels - 1, None] >= ranked[:, levels:]).all()
 
 
 def test_strict_order_where_float32_underflows() -> None:
@@ -212,9 +212,9 @@ def test_traces_whole(key: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_code_keeps_decisions(key: str, dtype: str) -> None:
-    given, wide = as_given(hard_rows("logits"), dtype)
+    tensor, wide = as_given(hard_rows("logits"), dtype)
     compiled = torch.compile(PreservingModule(fitted(key)).eval(), fullgraph=True)
-    assert_on_top(compiled(given), wide.argmax(axis=1))
+    assert_on_top(compiled(tensor), wide.argmax(axis=1))
 
 
 class TestBadInput:
@@ -262,5 +262,5 @@ def test_tied_logits_keep_the_smaller_index_first(classes: int, preserve: int) -
     logits = 2.0 * np.eye(classes)[labels] + 1.5 * rng.normal(size=(600, classes))
     model = cordcal.PreservingCalibrator("ts", preserve=preserve).fit(logits, labels)
     tied = np.round(rng.normal(size=(500, classes)))
-    found = PreservingModule(model)(torch.tensor(tied)).numpy()
-    np.testing.assert_allclose(found, model.predict_proba(tied), rtol=0.0, atol=1e-9)
+    result = PreservingModule(model)(torch.tensor(tied)).numpy()
+    np.testing.assert_allclose(result, model.predict_proba(tied), rtol=0.0, atol=1e-9)
