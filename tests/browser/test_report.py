@@ -184,7 +184,7 @@ def test_commands_are_copied_and_say_so(browser: Any, report: Path, comparison: 
     permissions = ["clipboard-read", "clipboard-write"]
     with opened(browser, report, permissions=permissions) as page:
         page.locator("button.copy").first.click()
-        assert page.locator("button.copy").first.inner_text() == "Copied"
+        page.locator("button.copy", has_text="Copied").first.wait_for()  # writing is asynchronous
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied.splitlines() == list(comparison.next_step().shell)
 
