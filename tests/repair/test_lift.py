@@ -12,7 +12,7 @@ from cases import CASES
 
 import cordcal
 from cordcal._numeric import arrays
-from cordcal.repair import CORD, Lift, LiftConstruction, lift_confidences, lift_fit, lift_rule
+from cordcal.repair import CORD, Lift, LiftConstruction, lift_confidences, lift_rule
 from cordcal.repair.lift import Masses
 from errors import refused
 
@@ -80,7 +80,7 @@ def test_the_twins_slope_vanishes_at_the_fit(name: str, weights: str) -> None:
 def test_the_evidence_for_a_ridge_is_an_integral() -> None:
     rng = np.random.default_rng(0)
     mass = rng.uniform(0.3, 0.95, 400)
-    problem = lift_fit._Problem.of(mass, 1.0 - mass, rng.random(400) < mass**2, None)
+    problem = lift_rule._Problem.of(mass, 1.0 - mass, rng.random(400) < mass**2, None)
 
     def integrated(ridge: float) -> float:
         rows = replace(problem, ridge=ridge)
@@ -95,16 +95,16 @@ def test_the_evidence_for_a_ridge_is_an_integral() -> None:
         inside = total * np.linalg.det(scatter) / (2.0 * np.pi) ** 1.5
         return float(np.log(inside * ridge**1.5) - rows.value(best))
 
-    for ridge in lift_fit.RIDGES:
+    for ridge in lift_rule.RIDGES:
         rows = replace(problem, ridge=ridge)
         assert rows.evidence(rows.solve()) == pytest.approx(integrated(ridge), abs=0.05)
 
 
-@pytest.mark.parametrize(("power", "ridge"), [(1.0, lift_fit.RIDGES[-1]), (3.0, 5.0)])
+@pytest.mark.parametrize(("power", "ridge"), [(1.0, lift_rule.RIDGES[-1]), (3.0, 5.0)])
 def test_masses_that_are_right_are_pulled_on_more_than_wrong_ones(power, ridge) -> None:
     rng = np.random.default_rng(1)
     mass = rng.uniform(0.3, 0.99, 2000)
-    curve = lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
+    curve = lift_rule.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
     assert curve.ridge == ridge
 
 

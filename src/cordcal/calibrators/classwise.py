@@ -15,8 +15,7 @@ from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, softmax, 
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
-from cordcal.calibrators._binary import sigmoid
-from cordcal.calibrators._newton import minimise_scalar
+from cordcal.calibrators._newton import minimise_scalar, sigmoid
 from cordcal.calibrators.temperature import (
     LOG_SCALE_RADIUS,
     VANISHED_LOSS,

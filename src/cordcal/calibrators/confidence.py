@@ -19,8 +19,8 @@ from cordcal._numeric.expressions import chosen, exp, maximum, plus, softplus, t
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
-from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators._curves import curve_parameters, fit_knots, group_starts, interpolate
+from cordcal.calibrators._newton import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators.isotonic import break_ties_to_first
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place

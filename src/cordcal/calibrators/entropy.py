@@ -12,8 +12,7 @@ from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, s
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
-from cordcal.calibrators._binary import sigmoid
-from cordcal.calibrators._newton import damped_newton, progress
+from cordcal.calibrators._newton import damped_newton, progress, sigmoid
 from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,

@@ -14,7 +14,7 @@ from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, Size
-from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
+from cordcal.calibrators._newton import Odds, fit_odds, fit_rising_odds, smoothed
 
 
 class SigmoidOneVsRest(Calibrator):

@@ -14,8 +14,8 @@ from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import check_positive_integer
-from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
 from cordcal.calibrators._curves import interpolate
+from cordcal.calibrators._newton import LogisticProblem, search, sigmoid
 from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
 

@@ -21,8 +21,7 @@ from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
 from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
-from cordcal.repair.lift_fit import fit_curve
-from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.lift_rule import Curve, Mode, fit_curve
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import Explanation, LiftConstruction
 from cordcal.repair.rule import RowState
