@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cordcal._numeric.exact import ExactSum
 from cordcal.repair.kernels._engine import exact_sums
-from cordcal.repair.kernels._tile import SUM_ROWS
+from cordcal.repair.kernels._scan import SUM_ROWS
 
 doubles = st.floats(allow_nan=False, allow_infinity=False, width=64)
 

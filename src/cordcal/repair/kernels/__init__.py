@@ -7,7 +7,7 @@ and the kernels are imported only when the work is worth it.
 Why vector code
 ---------------
 Row reductions (sum, largest, smallest, first largest entry) are written as LLVM vector code
-(`_simd`, `_scan`, `_scan_short`).  Plain numba loops over the same rows, measured in one run on
+(`_simd`, `_scan`).  Plain numba loops over the same rows, measured in one run on
 AVX2, take about 1.3 times as long at K = 1000, 3 times near K = 100 and 4 times near K = 16:
 LLVM does not reorder floating-point sums by itself, and in short rows the loop ends dominate.
 Up to 48 classes four rows are reduced at a time, one row per lane; longer rows are reduced one
@@ -27,14 +27,14 @@ How they stay correct
 * numba's cache checks only one file for changes; so kernels have a digest of all kernel files
   in their names, and a cache that cannot be read is rebuilt (`_jit`).
 
-========================  ==================================================================
-`_engine`                 layouts, dtypes, threads and invalid rows: the engine itself
-`_passes`, `_phases`      describe or repair rows in tiles, phase by phase; probe, search
-`_ranked`                 the nested rule
-`_sums`                   exact sums
-`_scan`, `_scan_short`    row reductions: one row in eight lanes, four short rows at a time
-`_simd`, `_tile`, `_jit`  vectors, scratch layout, compilation
-========================  ==================================================================
+===============  ===========================================================================
+`_engine`        layouts, dtypes, threads and invalid rows: the engine itself
+`_passes`        describe or repair rows in tiles, phase by phase; probe, search
+`_ranked`        the nested rule
+`_sums`          exact sums
+`_scan`          row reductions: one row in eight lanes, four short rows at a time; tiles
+`_simd`, `_jit`  vectors, compilation
+===============  ===========================================================================
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_ab
 from cordcal.repair import numpy_engine, rule
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
-from cordcal.repair.kernels._tile import SUM_ROWS
+from cordcal.repair.kernels._scan import SUM_ROWS
 from cordcal.repair.numpy_engine import Description
 from cordcal.repair.solve import ConstraintValue
 

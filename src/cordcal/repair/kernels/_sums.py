@@ -18,8 +18,8 @@ from cordcal.repair.kernels._jit import (
     output_array,
     reassociated,
 )
+from cordcal.repair.kernels._scan import TILE
 from cordcal.repair.kernels._simd import double_bits
-from cordcal.repair.kernels._tile import TILE
 
 _U = np.uintp
 
