@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import cordcal
-from cordcal.export import _join
+from cordcal.export import _onnx_graph
 from cordcal.export import onnx as export_module
 from cordcal.onnx import export
 from errors import refused
@@ -136,7 +136,7 @@ def test_a_joined_graph_that_differs_is_not_written(
     onnx.save(model, net)
 
     def crossed(network: onnx.ModelProto, calibration: onnx.ModelProto, scores: str) -> object:
-        return _join.join(network, calibration, "negative")
+        return _onnx_graph.join(network, calibration, "negative")
 
     monkeypatch.setattr(export_module, "join", crossed)
     with pytest.raises(ValueError, match="predictions differ"):

@@ -15,7 +15,7 @@ import cordcal
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.expressions import softmax
 from cordcal.calibrators import calibrator_class
-from cordcal.export import _repair
+from cordcal.export import _recipe
 from cordcal.onnx import export
 from errors import refused
 from products import product
@@ -153,7 +153,7 @@ class TestRefusal:
         def no_margin(repaired, decision, dtype, *, xp):
             return repaired
 
-        monkeypatch.setattr(_repair, "strictly_top", no_margin)
+        monkeypatch.setattr(_recipe, "strictly_top", no_margin)
         with pytest.raises(ValueError, match="predictions differ"):
             export(fitted("irova"), tmp_path / "m.onnx", dtype="float16")
         assert not list(tmp_path.iterdir())

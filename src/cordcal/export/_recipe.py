@@ -1,21 +1,227 @@
-"""A fitted model as array expressions, shared by the torch module and the ONNX graph."""
+"""A fitted model as array expressions, shared by the torch module and the ONNX graph.
+
+The NumPy engine rounds first and then raises the decision if needed.  A traced graph cannot
+inspect rounded values, so here the decision is raised by a sufficient margin beforehand.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.expressions import in_domain, shares, softmax
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.expressions import in_domain, maximum, shares, softmax
 from cordcal._numeric.types import Array, Kind, Parameters
+from cordcal._validation.scores import sum_warning_level
 from cordcal.calibrators import Calibrator, available, calibrator_class
-from cordcal.export._repair import Namespace, RuleWeights, lift, repair
 from cordcal.preserving import PreservingCalibrator
-from cordcal.repair import CORD, Lift
-from cordcal.repair.lift_rule import Curve
+from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
+from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.ranking import RankedRows
+from cordcal.repair.rule import SMALLEST, Split
+
+Namespace = Any
+"""The array namespace that an expression runs in: torch's, or a `Graph`, which records it."""
+
+# The smallest normal number per dtype.
+_SMALLEST_NORMAL = {
+    "float64": 2.0**-1022,
+    "float32": 2.0**-126,
+    "float16": 2.0**-14,
+    "bfloat16": 2.0**-126,
+}
+
+
+class RuleWeights(NamedTuple):
+    """The class weights of a prediction rule as an array, and the largest as a number."""
+
+    values: Array
+    heaviest: float
+
+    def margin(self, dtype: str) -> tuple[float, float]:
+        """Return `rule.rounding_margin`."""
+        return rule.rounding_margin(self.heaviest, dtype)
+
+
+def repair(
+    original: Array,
+    direct: Array,
+    decision: Array,
+    etas: Sequence[float],
+    dtype: str,
+    rule_weights: RuleWeights | None = None,
+    *,
+    xp: Namespace,
+) -> Array:
+    """Return repaired probabilities in float64; once rounded, the decision is strictly largest.
+
+    With several scalars, the order of the first ranks is preserved as well.  Under a rule the
+    decision's weight times probability is strictly the largest.
+    """
+
+    def row_sum(rows: Array) -> Array:
+        return xp.sum(rows, axis=1)
+
+    # Not the cached function: torch.compile warns of caches in what it traces.
+    level = sum_warning_level.__wrapped__(dtype, direct.shape[1])
+    if len(etas) > 1:
+        order = ranking.kept_order(original, decision, xp=xp)
+        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
+        return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
+    (eta,) = etas
+    weights = None if rule_weights is None else rule_weights.values
+    products = direct if weights is None else direct * weights[None, :]
+    moved = xp.argmax(products, axis=1) != decision
+    state, part = rule.row_state(original, direct, decision, moved, weights, xp=xp, row_sum=row_sum)
+    repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
+    return strictly_first(repaired, decision, dtype, rule_weights, xp=xp)
+
+
+def lift(
+    direct: Array,
+    decision: Array,
+    curve: Curve,
+    mode: Mode,
+    dtype: str,
+    rule_weights: RuleWeights | None = None,
+    *,
+    xp: Namespace,
+) -> Array:
+    """Return a Lift's probabilities in float64; once rounded, the decision is strictly largest."""
+
+    def row_sum(rows: Array) -> Array:
+        return xp.sum(rows, axis=1)
+
+    weights = None if rule_weights is None else rule_weights.values
+    part = rule.split(direct, decision, weights, xp=xp, row_sum=row_sum)
+    mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
+    inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
+    raised = rule.rebuild(direct, decision, part, inside, inside_rest, xp=xp)
+    raised = strictly_first(raised, decision, dtype, rule_weights, xp=xp)
+    if mode == "raise":
+        return raised
+    capped = capped_rows(direct, decision, part, mass, dtype, rule_weights, xp=xp)
+    return xp.where(is_low[:, None], capped, raised)
+
+
+def capped_rows(
+    direct: Array,
+    decision: Array,
+    part: Split,
+    mass: Array,
+    dtype: str,
+    rule_weights: RuleWeights | None,
+    *,
+    xp: Namespace,
+) -> Array:
+    """Return rows whose other classes are safely below the mass; see `lift_rule.cap_row`."""
+    if rule_weights is not None:
+        margin, weights = rule_weights.margin(dtype), rule_weights.values
+        least = lift_rule.min_masses(weights, margin, xp=xp)
+        least = rule.at_decision(least, direct, decision, xp=xp)
+        mass = maximum(mass * 1.0, least, xp)
+        own = rule.at_decision(weights, direct, decision, xp=xp)
+        cap = lift_rule.class_caps(mass, own, weights, margin)
+        others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+        filled = lift_rule.water_fill(others, cap, 1.0 - mass, xp=xp)
+        return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], filled)
+    # Twice the minimum, because the margin below exceeds the next representable number by one gap.
+    unit = 2.0 * UNIT_ROUNDOFF[dtype]
+    min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
+    mass = maximum(mass * 1.0, min_mass, xp)
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
+    below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
+    others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+    water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
+    return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], water_filled)
+
+
+def strictly_first(
+    repaired: Array,
+    decision: Array,
+    dtype: str,
+    rule_weights: RuleWeights | None,
+    *,
+    xp: Namespace,
+) -> Array:
+    """Separate the decision from its rivals by more than rounding to ``dtype`` can close.
+
+    Under a rule that is `rule.enforce_rule` with a margin: the decision rises, or its rivals
+    fall if it has more than half of the mass.
+    """
+    if rule_weights is None:
+        return strictly_top(repaired, decision, dtype, xp=xp)
+    weights, margin = rule_weights.values, rule_weights.margin(dtype)
+    own = rule.at_decision(weights, repaired, decision, xp=xp)
+    mass, others = rule.take_out(repaired, decision, xp=xp)
+    rival = xp.max(others * weights[None, :], axis=1)
+    factor, slack = margin
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
+    separated = (rival + rival * (factor - 1.0) + slack) / own
+    half = mass <= 0.5
+    raised = xp.where(half & (mass < separated), separated, mass)
+    caps = lift_rule.class_caps(mass, own, weights, margin)
+    lowered = xp.where(~half[:, None] & (others > caps), caps, others)
+    chosen = rule.chosen_entries(repaired, decision, xp=xp)
+    return xp.where(chosen, raised[:, None], lowered)
+
+
+def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Namespace) -> Array:
+    """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
+    chosen = rule.chosen_entries(repaired, decision, xp=xp)
+    zeros = xp.zeros_like(repaired)
+    rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
+    mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
+    mass = safely_above(mass, rival, dtype, xp)
+    return xp.where(chosen, mass[:, None], repaired)
+
+
+def strictly_ordered(
+    repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Namespace
+) -> Array:
+    """Raise the preserved ranks until rounding to ``dtype`` cannot tie them.
+
+    Half precision is too coarse for that: only the first rank is strict there, and rounding may
+    tie the others but not invert them.
+    """
+    strict = ranking.strict_dtype(dtype)
+    below = rows.rank >= levels
+    zeros = xp.zeros_like(repaired)
+    ranked = xp.take_along_axis(repaired, rows.order[:, :levels], axis=1)
+    bound = xp.max(xp.where(below, repaired, zeros), axis=1)
+    raised: list[Array] = []
+    for level in range(levels - 1, -1, -1):
+        mass = maximum(ranked[:, level], bound, xp)
+        if strict or level == 0:
+            mass = safely_above(mass, bound, dtype, xp)
+            # Many devices flush subnormal numbers to zero.
+            mass = maximum(mass, _SMALLEST_NORMAL[dtype], xp)
+        raised.insert(0, mass)
+        bound = mass
+    head = xp.stack(raised, axis=1)
+    position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
+    return xp.where(below, repaired, xp.take_along_axis(head, position, axis=1))
+
+
+def safely_above(mass: Array, rival: Array, dtype: str, xp: Namespace) -> Array:
+    """Return ``mass``, or a little more, such that it rounds to a larger number than ``rival``.
+
+    Two numbers further apart than the gap of the larger one's binade round apart, and
+    that gap is at most 2u times the larger.  The margin is applied before the rounding,
+    because compilers and graph optimisers may drop a rounding in the middle.
+    """
+    # The factor 1 + 4u covers "larger" and an intermediate rounding to float32.
+    unit = UNIT_ROUNDOFF[dtype]
+    # Not rival * (1 + …): onnxruntime drops factors near one.
+    separated = rival + rival * (2.0 * unit * (1.0 + 4.0 * unit))
+    return maximum(maximum(mass, separated, xp), rival + 1.25 * SMALLEST[dtype], xp)
+
 
 Rule = Literal["cord", "raise", "cap"]
 Arrays = dict[str, npt.NDArray[np.generic]]

@@ -25,7 +25,9 @@ from cordcal.repair.prediction_rule import strictly_first
 try:
     import onnx
 
-    from cordcal.export._join import (
+    from cordcal.export._onnx_graph import (
+        OPSET,
+        Graph,
         Inputs,
         dtype_of,
         example_inputs,
@@ -35,7 +37,6 @@ try:
         opset_of,
         output_names,
     )
-    from cordcal.export._onnx_graph import OPSET, Graph
 except ImportError as error:
     raise ImportError(
         "cordcal.onnx needs onnx and onnxruntime; install them with: pip install 'cordcal[onnx]'"

@@ -11,8 +11,7 @@ from sklearn.base import BaseEstimator
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Floats, Kind
-from cordcal.export._join import join, output_names
-from cordcal.export._onnx_graph import OPSET
+from cordcal.export._onnx_graph import OPSET, join, output_names
 from cordcal.export._recipe import HasCalibrator, recipe_of
 
 try:
