@@ -73,6 +73,18 @@ def test_parts_bring_only_what_they_need(code: str, allowed: tuple[str, ...]) ->
     assert not (loaded & set(HEAVY)) - set(allowed)
 
 
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_version_and_help_do_without_numpy(argument: str) -> None:
+    code = f"from cordcal.cli import main; main([{argument!r}])"
+    assert "numpy" not in run(f"import sys; {code}; print(*sys.modules)").split()
+
+
+def test_an_isotonic_fit_imports_no_scipy() -> None:
+    fit = "PreservingCalibrator('irova').fit(3 * numpy.eye(3)[[0, 1, 2, 0, 1]], [0, 1, 2, 1, 2])"
+    loaded = run(f"import sys, numpy, cordcal; cordcal.{fit}; print(*sys.modules)").split()
+    assert not [name for name in loaded if name.split(".")[0] in HEAVY]
+
+
 @pytest.mark.parametrize("key", ["ts", "vs", "sms", "irova", "irm", "mcct-i", "ets"])
 def test_a_loaded_model_applies_its_map_with_numpy_alone(key: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

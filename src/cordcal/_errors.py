@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # NumPy is imported late: `cordcal --version` and `--help` do without it
+    import numpy as np
+    import numpy.typing as npt
 
-Rows = npt.NDArray[np.intp]
+    Rows = npt.NDArray[np.intp]
+
 Option = tuple[str, str]
 """The name and the value of an argument that a hint proposes."""
 OptionFormat = Callable[[str, str], str]
@@ -72,6 +74,8 @@ class InputError(ValueError):
         detail: str | None = None,
         option: Option | None = None,
     ) -> None:
+        import numpy as np
+
         self.argument, self.reason, self.hint = argument, reason, hint
         self.rows: Rows = np.asarray(rows, dtype=np.intp)
         self.detail, self.option = detail, option
@@ -96,6 +100,8 @@ class InputError(ValueError):
 
     def select_rows(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Self:
         """Renumber the rows of a selection; ``numbers`` are the selected rows of the whole."""
+        import numpy as np
+
         return self._replace(rows=np.asarray(numbers, dtype=np.intp)[self.rows])
 
     def with_argument(self, argument: str) -> Self:
@@ -180,7 +186,7 @@ def row_error(
 
     ``detail`` maps a row to the reason with its numbers; it is called for the first invalid row.
     """
-    rows = np.flatnonzero(invalid)
+    rows = invalid.nonzero()[0]
     if not rows.size:
         return None
     first = None if detail is None else detail(int(rows[0]))
@@ -196,6 +202,8 @@ def merge_errors(errors: Iterable[InputError | None]) -> list[InputError]:
     >>> [error.rows.tolist() for error in merge_errors([nan, None, nan.offset_rows(10)])]
     [[3, 13]]
     """
+    import numpy as np
+
     groups: dict[tuple[str, str], list[InputError]] = {}
     for error in errors:
         if error is not None:

@@ -42,6 +42,17 @@ def test_irova_is_scikit_learns(scale: float, weighted: bool) -> None:
     assert np.abs(model.predict_proba(new) - expected).max() < 1e-12
 
 
+@pytest.mark.parametrize("rows", [2, 40, 3000])
+def test_pooling_in_rounds_is_isotonic_regression(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    mass, target = rng.integers(1, 5, rows).astype(float), rng.random(rows)
+    # A staircase before a fall pools one step per round, so that SciPy has to finish.
+    staircase = np.append(np.sort(target[1:]), -1.0)
+    for values in (target, np.round(target), staircase):
+        expected = IsotonicRegression().fit(np.arange(rows), values, mass).predict(np.arange(rows))
+        assert np.abs(_curves._isotonic(values * mass, mass) - expected).max() < 1e-13
+
+
 def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tuple]:
     """Return knots of each curve: of few and many, close, equal and negative abscissas."""
     x, positive = rng.random((curves, 60)) ** 8, rng.random((curves, 60)) < 0.3

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import NumPyArray
 from cordcal.cli._console import describe_changes, echo_info, echo_skipped, show_json
 from cordcal.cli._options import InputOptions
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cordcal import PreservingCalibrator
+    from cordcal._numeric.types import NumPyArray
     from cordcal.files import ScoreFile, Scores
     from cordcal.llm import Answers
     from cordcal.pipeline.loop import OnError

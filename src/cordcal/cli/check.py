@@ -12,7 +12,6 @@ import typer
 
 import cordcal
 from cordcal._errors import InputError
-from cordcal._validation.names import class_order
 from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
@@ -237,6 +236,8 @@ def _read(
 
 def _by_number(original: Scores, scores: Scores) -> Scores:
     """Reorder the original if only one of the two files has names, and they are numbers."""
+    from cordcal._validation.names import class_order
+
     positions = tuple(map(str, range(original.values.shape[1])))
     names, expected = original.class_names or positions, scores.class_names or positions
     if original.class_names == scores.class_names or not set(names) == set(expected) == set(
@@ -318,6 +319,7 @@ def _from_file(path: Path) -> list[Gate]:
 
 def _baseline(path: Path, scores: Scores) -> Baseline:
     """Return the baseline of an earlier check, which must have the same classes."""
+    from cordcal._validation.names import class_order
     from cordcal.evaluate.baseline import Baseline
 
     baseline = Baseline.load(path)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, show_json
 from cordcal.cli._files import check_output, check_suffix
 from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, add_command
+
+if TYPE_CHECKING:
+    from cordcal._numeric.types import NumPyArray
 
 
 def register(app: typer.Typer) -> None:
@@ -90,8 +91,10 @@ def export(
     )
 
 
-def _read_examples(path: str) -> dict[str, npt.NDArray[np.generic]]:
+def _read_examples(path: str) -> dict[str, NumPyArray]:
     import zipfile
+
+    import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as archive:
