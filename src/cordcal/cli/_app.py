@@ -13,8 +13,17 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor, warmup
-from cordcal.cli._console import VERBOSITY, discard, echo, echo_error, standard_streams, writing
-from cordcal.cli._errors import problem_from_error, problem_from_usage, report_problem
+from cordcal.cli._console import (
+    VERBOSITY,
+    discard,
+    echo,
+    echo_error,
+    problem_from_error,
+    problem_from_usage,
+    report_problem,
+    standard_streams,
+    writing,
+)
 from cordcal.cli.plugins import CommandGroup
 
 BUG = 70  # EX_SOFTWARE of sysexits.h

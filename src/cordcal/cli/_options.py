@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._console import VERBOSITY
-from cordcal.cli._errors import problem_from_interrupt, report_problem
+from cordcal.cli._console import VERBOSITY, problem_from_interrupt, report_problem
 from cordcal.cli._files import check_files
 
 if TYPE_CHECKING:

@@ -19,7 +19,14 @@ from cordcal.cli._console import (
     show_json,
 )
 from cordcal.cli._files import check_output
-from cordcal.cli._inputs import check_classes, open_model_scores, open_pair, refuse_with_pair
+from cordcal.cli._inputs import (
+    apply_in_parts,
+    check_classes,
+    is_parts_output,
+    open_model_scores,
+    open_pair,
+    refuse_with_pair,
+)
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
     DEFAULT_INPUTS,
@@ -36,7 +43,6 @@ from cordcal.cli._options import (
     check_on_error,
     with_input_options,
 )
-from cordcal.cli._parts import apply_in_parts, is_parts_output
 
 if TYPE_CHECKING:
     from cordcal.pipeline.applying import ModelApplication

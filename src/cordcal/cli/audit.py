@@ -10,7 +10,7 @@ import typer
 
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import open_pair
+from cordcal.cli._inputs import audit_in_parts, open_pair
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
     DEFAULT_INPUTS,
@@ -27,7 +27,6 @@ from cordcal.cli._options import (
     check_on_error,
     with_input_options,
 )
-from cordcal.cli._parts import audit_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
