@@ -85,15 +85,15 @@ def test_the_evidence_for_a_ridge_is_an_integral() -> None:
     def integrated(ridge: float) -> float:
         rows = replace(problem, ridge=ridge)
         best = rows.solve()
-        scatter = np.linalg.cholesky(np.linalg.inv(rows.slopes(best)[1]))
+        scatter = np.linalg.cholesky(np.linalg.inv(rows.evaluate(best)[2]))
         # A product of Gauss rules around the optimum, in coordinates where it is round.
         nodes, weights = np.polynomial.hermite_e.hermegauss(9)
         at = np.stack(np.meshgrid(nodes, nodes, nodes), axis=-1).reshape(-1, 3)
         w = np.prod(np.meshgrid(weights, weights, weights), axis=0).ravel()
-        values = np.array([rows.value(best + scatter @ x) for x in at])
-        total = w @ np.exp(rows.value(best) - values + 0.5 * (at * at).sum(axis=1))
+        values = np.array([rows.evaluate(best + scatter @ x)[0] for x in at])
+        total = w @ np.exp(rows.evaluate(best)[0] - values + 0.5 * (at * at).sum(axis=1))
         inside = total * np.linalg.det(scatter) / (2.0 * np.pi) ** 1.5
-        return float(np.log(inside * ridge**1.5) - rows.value(best))
+        return float(np.log(inside * ridge**1.5) - rows.evaluate(best)[0])
 
     for ridge in lift_rule.RIDGES:
         rows = replace(problem, ridge=ridge)

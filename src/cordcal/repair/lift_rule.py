@@ -13,7 +13,6 @@ strengths under which the rows are most likely.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -226,9 +225,12 @@ def fit_curve(
         Weights of the rows; their sum is the number of rows that the ridge is compared with.
     """
     rows = _Problem.of(mass, rest, right, weight)
-    problems = [replace(rows, ridge=ridge) for ridge in RIDGES]
-    solutions = [(problem, problem.solve()) for problem in problems]
-    problem, theta = max(solutions, key=lambda pair: pair[0].evidence(pair[1]))
+    solutions, theta = [], np.array(IDENTITY)
+    for ridge in RIDGES:
+        problem = replace(rows, ridge=ridge)
+        theta = problem.solve(theta)  # starts from the optimum of the previous ridge
+        solutions.append((problem.evidence(theta), problem, theta))
+    _, problem, theta = max(solutions, key=lambda solution: solution[0])
     return Fitted(
         Curve(*theta.tolist()),
         problem.ridge,
@@ -270,10 +272,11 @@ class _Problem:
         z = self._scores(theta)
         return float((self.weight * np.logaddexp(0.0, np.where(self.right > 0.0, -z, z))).sum())
 
-    def value(self, theta: Vector) -> float:
-        """Return the loss with its ridge."""
-        away = theta - IDENTITY
-        return self.loss(theta) + 0.5 * self.ridge * float((away * away).sum())
+    def _scores(self, theta: Vector) -> Vector:
+        # Written out, because a matrix product may add in another order.
+        alpha, beta, gamma = theta.tolist()
+        scores: Vector = alpha * self.columns[0] + beta * self.columns[1] + gamma
+        return scores
 
     def evidence(self, theta: Vector) -> float:
         """Return the log-probability of the rows under this ridge, up to a constant.
@@ -281,61 +284,62 @@ class _Problem:
         The ridge is a normal prior of the parameters, which are integrated out by Laplace's
         approximation.
         """
-        _, hessian = self.slopes(theta)
+        value, _, hessian = self.evaluate(theta)
         volume = float(np.linalg.slogdet(hessian / self.ridge)[1])
-        return -self.value(theta) - 0.5 * volume
+        return -value - 0.5 * volume
 
-    def _scores(self, theta: Vector) -> Vector:
-        # Written out, because a matrix product may add in another order.
-        alpha, beta, gamma = theta.tolist()
-        scores: Vector = alpha * self.columns[0] + beta * self.columns[1] + gamma
-        return scores
-
-    def slopes(self, theta: Vector) -> tuple[Vector, npt.NDArray[np.float64]]:
-        """Return the gradient and the Hessian of `value`."""
-        z = self._scores(theta)
+    def evaluate(self, theta: Vector) -> tuple[float, Vector, npt.NDArray[np.float64]]:
+        """Return the loss with its ridge, the gradient and the Hessian."""
+        z, wrong, away = self._scores(theta), self.right == 0.0, theta - IDENTITY
         small = np.exp(-np.abs(z))
         sure = 1.0 / (1.0 + small)
         up = np.where(z < 0.0, small * sure, sure)
-        error = self.weight * np.where(self.right > 0.0, up - 1.0, up)
-        bend = self.weight * small * sure * sure
-        gradient = (self.columns * error).sum(axis=1) + self.ridge * (theta - IDENTITY)
+        losses = np.log1p(small) + np.maximum(np.where(wrong, z, -z), 0.0)
+        error = self.weight * np.where(wrong, up, up - 1.0)
+        bend = self.columns * (self.weight * small * sure * sure)
+        value = float((self.weight * losses).sum()) + 0.5 * self.ridge * float((away * away).sum())
+        gradient = (self.columns * error).sum(axis=1) + self.ridge * away
         hessian = np.diag(np.full(3, self.ridge))
-        for i, column in enumerate(self.columns):
-            hessian[i] += (self.columns * (column * bend)).sum(axis=1)
-        return gradient, hessian
+        for i, column in enumerate(self.columns[:2]):
+            hessian[i, i:] += (bend[i:] * column).sum(axis=1)
+            hessian[i:, i] = hessian[i, i:]
+        hessian[2, 2] += bend[2].sum()
+        return value, gradient, hessian
 
-    def solve(self) -> Vector:
+    def solve(self, start: Vector | Curve = IDENTITY) -> Vector:
         """Return the optimal parameters, with α and β at least zero."""
-        optima = [self.solve_face(face) for face in product((True, False), repeat=2)]
+        optimum = self.solve_face((True, True), start)
+        if optimum[0] >= 0.0 and optimum[1] >= 0.0:
+            return optimum
+        faces = [(True, False), (False, True), (False, False)]
+        optima = [self.solve_face(face, start) for face in faces]
         # By strict convexity, the best feasible optimum of a face is the optimum.
         allowed = [theta for theta in optima if theta[0] >= 0.0 and theta[1] >= 0.0]
-        return min(allowed, key=self.value)
+        return min(allowed, key=lambda theta: self.evaluate(theta)[0])
 
-    def solve_face(self, free: tuple[bool, ...]) -> Vector:
+    def solve_face(self, free: tuple[bool, ...], start: Vector | Curve) -> Vector:
         """Minimise over one face: α and β are free or fixed at zero."""
         at = np.flatnonzero((*free, True))
-        theta = np.where((*free, True), IDENTITY, 0.0)
+        theta = np.where((*free, True), start, 0.0)
+        value, gradient, hessian = self.evaluate(theta)
         for _ in range(_MOST_STEPS):
-            gradient, hessian = self.slopes(theta)
             step = np.zeros(3)
             step[at] = -np.linalg.solve(hessian[np.ix_(at, at)], gradient[at])
             decrement = -float((gradient * step).sum()) / self.rows
             if decrement <= _SETTLED:
                 break
-            theta = theta + (step if decrement < _NEAR else self._shortened(theta, step))
+            following = self.evaluate(theta + step)
+            # Halved until it lowers the loss.
+            while decrement >= _NEAR and following[0] >= value and np.abs(step).max() > 1e-300:
+                step *= 0.5
+                following = self.evaluate(theta + step)
+            theta = theta + step
+            value, gradient, hessian = following
         return theta
-
-    def _shortened(self, theta: Vector, step: Vector) -> Vector:
-        """Halve a Newton step until it lowers the loss."""
-        before = self.value(theta)
-        while self.value(theta + step) >= before and np.abs(step).max() > 1e-300:
-            step = 0.5 * step
-        return step
 
     def gap(self, theta: Vector) -> float:
         """Bound how far the value is above its minimum: it is ``ridge``-strongly convex."""
-        gradient, _ = self.slopes(theta)
+        _, gradient, _ = self.evaluate(theta)
         bound = (theta == 0.0) & np.array([True, True, False])
         # At the bound zero only a negative slope counts.
         pull = np.where(bound, np.minimum(gradient, 0.0), gradient)
