@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cordcal import metrics
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.statistics import resampled
-from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.smooth import Normalization, smooth_gap
 
 ROWS, CLASSES = 25_000, 1000

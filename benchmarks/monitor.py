@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import cordcal
-from cordcal.evaluate.certified import certified_error_rates, lowest_certified_threshold
 from cordcal.evaluate.evidence import N_BANDS, CalibrationEvidence, DriftEvidence, bands_of
-from cordcal.metrics.rows import LabelledRows
+from cordcal.evaluate.statistics import certified_error_rates, lowest_certified_threshold
+from cordcal.metrics.base import LabelledRows
 
 NIGHTS, ROWS, CLASSES, TOLERANCE, ALPHA = 365, 500, 3, 0.02, 0.05
 # Each of the two tests has half of α.

@@ -15,8 +15,7 @@ from cordcal._numeric.expressions import plus, softmax
 from cordcal.calibrators import Calibrator, Size
 from cordcal.calibrators.adapters import Imported
 from cordcal.metrics import Metric
-from cordcal.metrics.rows import LabelledRows, Vector
-from cordcal.metrics.stream import MeanStream
+from cordcal.metrics.base import LabelledRows, MeanStream, Vector
 from cordcal_study import read_study, run_study
 from cordcal_study.chapters import Chapter
 

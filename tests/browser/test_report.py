@@ -12,7 +12,7 @@ from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import write_html
 from cordcal.report.charts import number
-from cordcal.report.columns import option_name
+from cordcal.report.tables import option_name
 
 from .conftest import EVIL, opened
 

@@ -8,7 +8,7 @@ import pytest
 from cordcal import metrics
 from cordcal.evaluate import statistics
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
-from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
+from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.smooth import Positions, Residuals, smooth_gap
 
 RESAMPLED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cordcal.evaluate.certified import (
+from cordcal.evaluate.statistics import (
     THRESHOLDS,
     certified_error_rates,
     lowest_certified_threshold,
     parse_share,
 )
-from cordcal.metrics.rows import LabelledRows
+from cordcal.metrics.base import LabelledRows
 from errors import refused
 
 

@@ -18,7 +18,7 @@ from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate.compare import choose_calibrators
 from cordcal.evaluate.comparison import shifted_interval
 from cordcal.report import write_html
-from cordcal.report.columns import OUTPUT_NAMES
+from cordcal.report.tables import OUTPUT_NAMES
 from errors import refused
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal.evaluate import constraint_cost
-from cordcal.evaluate.constraint_cost import (
+from cordcal.evaluate import statistics
+from cordcal.evaluate.statistics import (
     cost_without_labels,
     lower_end,
     measure_constraint_cost,
@@ -37,7 +37,7 @@ def slow(mass, right, share, end, values):
 @pytest.mark.parametrize("seed", range(6))
 def test_is_the_smallest_of_all_monotone_assignments(seed, monkeypatch) -> None:
     logits = np.linspace(-3, 3, 7)
-    monkeypatch.setattr(constraint_cost, "_LOGITS", logits)
+    monkeypatch.setattr(statistics, "_LOGITS", logits)
     rng = np.random.default_rng(seed)
     mass = rng.choice([0.2, 0.4, 0.5, 0.7, 0.9, 0.95], 6)
     right = rng.random(6) < mass

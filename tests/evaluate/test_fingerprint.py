@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cordcal.evaluate.fingerprint import Fingerprint, codes_of
+from cordcal.evaluate.baseline import Fingerprint, codes_of
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(7), 200)
 

@@ -13,7 +13,7 @@ from cordcal import PredictionRule, metrics
 from cordcal.evaluate.baseline import Baseline
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import METRICS
-from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.base import ProbabilityMatrix
 from errors import refused
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics import rows
+from cordcal.metrics import base
 
 NAMES = ["accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece", "classwise_ece"]
 
@@ -17,7 +17,7 @@ def test_equals_the_single_metrics(weighted, block, report, monkeypatch) -> None
     p, y, w = report
     w = w if weighted else None
     expected = {name: getattr(metrics, name)(p, y, sample_weight=w) for name in NAMES}
-    monkeypatch.setattr(rows, "_BLOCK_ENTRIES", block)
+    monkeypatch.setattr(base, "_BLOCK_ENTRIES", block)
     values = metrics.measure_all(p, y, sample_weight=w).to_dict()
     assert values.pop("n") == 500
     assert values == pytest.approx(expected, rel=1e-13)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
+from cordcal.metrics.base import LabelledRows
 from cordcal.metrics.equal_mass import confidence_order, rank_bins
-from cordcal.metrics.rows import LabelledRows
 
 
 def slow_equal_mass(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:

@@ -11,8 +11,7 @@ from rich.console import Console
 import cordcal
 from cordcal import metrics, report
 from cordcal.metrics import METRICS, Metric
-from cordcal.metrics.rows import LabelledRows, Vector
-from cordcal.metrics.stream import MeanStream
+from cordcal.metrics.base import LabelledRows, MeanStream, Vector
 
 
 class TrueMassStream(MeanStream):

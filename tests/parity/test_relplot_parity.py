@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics.rows import LabelledRows
+from cordcal.metrics.base import LabelledRows
 from cordcal.metrics.smooth import Positions, Residuals, smooth_gap
 
 

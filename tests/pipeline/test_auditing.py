@@ -12,13 +12,12 @@ from numpy.testing import assert_allclose
 import cordcal
 from cordcal._numeric.arrays import softmax
 from cordcal.cli import main
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.files import open_scores
+from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
-from cordcal.metrics.rows import ProbabilityMatrix
-from cordcal.pipeline.auditing import audit_files
-from cordcal.pipeline.constructing import construct_from_files
+from cordcal.pipeline.auditing import audit_files, construct_from_files
 from cordcal.preserving import Outputs
 from errors import refused
 

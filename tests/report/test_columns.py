@@ -12,8 +12,8 @@ from rich.console import Console
 
 import cordcal
 from cordcal.report import render
-from cordcal.report.columns import columns, notebook_html, sorted_rows, table_of
 from cordcal.report.data import Advice, ReportData
+from cordcal.report.tables import columns, notebook_html, sorted_rows, table_of
 from cordcal.report.terminal import comparison_answer, comparison_table, comparison_view, short_rows
 
 

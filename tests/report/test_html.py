@@ -16,8 +16,7 @@ from cordcal._numeric.arrays import softmax
 from cordcal.evaluate.audit import AuditStream
 from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
-from cordcal.report._svg import Axis, Drawing
-from cordcal.report.charts import number
+from cordcal.report.charts import Axis, Drawing, number
 from cordcal.report.data import ReportData
 
 EVIL = "<script>alert(1)</script>\"'"

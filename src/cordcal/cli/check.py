@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.baseline import Baseline
     from cordcal.evaluate.gates import Checked, Gate, Verdict
     from cordcal.files import Scores
-    from cordcal.report.certificate import GateLine
+    from cordcal.report.html import GateLine
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
 _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
@@ -137,7 +137,7 @@ def check(
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
         check_output(junit, force=force)
-    from cordcal.evaluate.certified import parse_share
+    from cordcal.evaluate.statistics import parse_share
 
     limits = _gates(gates, most or [], least or [])
     target = None if target_error is None else parse_share(target_error, "--target-error")
@@ -181,7 +181,7 @@ def check(
     digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
     facts = {**settings, **_facts(result, scores, sentence), **digests}
     if report is not None:
-        from cordcal.report.certificate import Certificate, write_certificate
+        from cordcal.report.html import Certificate, write_certificate
 
         certificate = Certificate(
             outcome=result.outcome,
@@ -366,7 +366,7 @@ def _gate_line(verdict: Verdict) -> GateLine:
     """Return a gate with its numbers in the metric's unit."""
     from cordcal.evaluate.gates import TPCR
     from cordcal.metrics import METRICS
-    from cordcal.report.certificate import GateLine
+    from cordcal.report.html import GateLine
 
     gate = verdict.gate
     metric = None if gate.measure == TPCR else METRICS[gate.measure]

@@ -282,7 +282,7 @@ def _pair(
 
 
 def _repair(cord: CORD, original: ScoreFile, direct: ScoreFile, on_error: OnError) -> CORD:
-    from cordcal.pipeline.constructing import construct_from_files
+    from cordcal.pipeline.auditing import construct_from_files
 
     with row_progress("fitting") as progress:
         skipped = construct_from_files(cord, original, direct, on_error=on_error, progress=progress)

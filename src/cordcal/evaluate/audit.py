@@ -34,17 +34,21 @@ from cordcal._validation.names import (
 )
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal.evaluate.audit_result import Audit
-from cordcal.evaluate.certified import certified_error_rates
-from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
-from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
+from cordcal.evaluate.statistics import (
+    Replicates,
+    certified_error_rates,
+    cost_without_labels,
+    lower_end,
+    percentile_interval,
+    resampled,
+)
 from cordcal.metrics import METRICS, TopkChangesStream
+from cordcal.metrics.base import ProbabilityMatrix, require_rows
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, MetricsStream
-from cordcal.metrics.rows import ProbabilityMatrix
-from cordcal.metrics.stream import require_rows
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted

@@ -13,7 +13,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Vector
 from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
-from cordcal.report import audit_tables, tables
+from cordcal.report import tables
 from cordcal.report.data import (
     MIN_ROWS_PER_GROUP,
     CertifiedErrorRate,
@@ -325,7 +325,7 @@ class Audit:
 
     def _measures_table(self) -> tables.Table:
         caption = f"{self.n:,} rows, {self.n_classes} classes; {self.level:.0%} intervals."
-        return audit_tables.measures_table(self.measures, self.level, caption)
+        return tables.measures_table(self.measures, self.level, caption)
 
     def __rich__(self) -> RenderableType:
         from cordcal.report.terminal import audit_view
@@ -333,8 +333,8 @@ class Audit:
         shown = [self._measures_table()] if self.measures else []
         if self.changes.n_changed:
             worst = sorted(self.by_class, key=lambda group: -group.changes.n_changed)[:10]
-            shown.append(audit_tables.changes_table("original confidence", self.by_confidence))
-            shown.append(audit_tables.changes_table("original prediction", worst))
+            shown.append(tables.changes_table("original confidence", self.by_confidence))
+            shown.append(tables.changes_table("original prediction", worst))
         return audit_view(self.concerns, self._sentences(), shown)
 
 

@@ -1,7 +1,12 @@
-"""`Baseline`: the rows of an earlier check, which later checks compare with row by row."""
+"""Recognise rows: `Fingerprint` of a whole set, and `Baseline`, to compare with row by row.
+
+A fingerprint is a short hash that does not depend on the order of the rows.  A baseline holds the
+rows of an earlier check.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
@@ -9,11 +14,130 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, raise_first, row_error
+from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_digests, to_numpy
-from cordcal._numeric.types import Classes
+from cordcal._numeric.types import ArrayLike, Classes, NumPyArray, Vector
+from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
-from cordcal.metrics.rows import LabelledRows
+from cordcal.metrics.base import LabelledRows
+
+_MASK = (1 << 64) - 1
+# A second seed for the mixing: the golden ratio in 64 bits.
+_OTHER_HALF = np.uint64(0x9E3779B97F4A7C15)
+# 4 MB of float64 per block.
+_BLOCK_ENTRIES = 2**19
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A 128-bit digest of a multiset of rows; fingerprints of blocks merge with ``+``.
+
+    It does not depend on the order of the rows or on the dtype of equal numbers.  A row consists
+    of all its columns: scores and others, such as its label.  A fingerprint identifies a whole
+    set of rows, not a part of it: single rows of a coarse classifier (a small forest) coincide
+    by chance.
+
+    Examples
+    --------
+    >>> rows = [[0.5, 0.5], [0.2, 0.8], [0.1, 0.9]]
+    >>> Fingerprint.of(rows) == Fingerprint.of(rows[::-1])
+    True
+    >>> Fingerprint.of(rows[:1]) + Fingerprint.of(rows[1:]) == Fingerprint.of(rows)
+    True
+    """
+
+    rows: int
+    digest: int
+
+    @classmethod
+    def of(cls, original: ArrayLike, *others: NumPyArray) -> Fingerprint:
+        """Hash the classifier's scores, and further vectors or matrices with the same rows."""
+        values = arrays.to_numpy(as_matrix(original, "original"))
+        rows, _ = values.shape
+        parts = [values, *(array.reshape(rows, -1) for array in others)]
+        width = sum(part.shape[1] for part in parts)
+        # A multilinear hash: fixed random odd multipliers, one per column, modulo 2^64.
+        factors = np.random.default_rng(0).integers(0, 2**64, width, dtype=np.uint64)
+        factors |= np.uint64(1)
+        high = low = 0
+        size = max(1, _BLOCK_ENTRIES // width)
+        for start in range(0, rows, size):
+            hashed = np.zeros(min(size, rows - start), dtype=np.uint64)
+            column = 0
+            for part in parts:
+                # Adding zero turns -0.0 into 0.0, which is the same number.
+                bits = (part[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
+                hashed += np.einsum("ij,j->i", bits, factors[column : column + part.shape[1]])
+                column += part.shape[1]
+            # Mixed before adding, so that swapping parts between rows changes the sum.
+            high += int(_mix(hashed).sum(dtype=np.uint64))
+            low += int(_mix(hashed ^ _OTHER_HALF).sum(dtype=np.uint64))
+        return cls(rows, (high & _MASK) << 64 | (low & _MASK))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        high = (self.digest >> 64) + (other.digest >> 64)
+        low = (self.digest & _MASK) + (other.digest & _MASK)
+        return Fingerprint(self.rows + other.rows, (high & _MASK) << 64 | (low & _MASK))
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.digest:032x}"
+
+
+def codes_of(names: NumPyArray) -> Vector:
+    """Return a number for each name, the same for equal names in any data set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> north, south, again = codes_of(np.array(["north", "south", "north"]))
+    >>> bool(north == again), bool(north == south)
+    (True, False)
+    """
+    unique, index = np.unique(names, return_inverse=True)
+    digests = (
+        # Six bytes are an integer that float64 holds exactly.
+        hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=6).digest()
+        for name in unique.tolist()
+    )
+    codes = np.array([int.from_bytes(digest) for digest in digests], dtype=np.float64)
+    return np.asarray(codes[index])
+
+
+def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit digest of each id, the same for equal ids in any data set.
+
+    Examples
+    --------
+    >>> first, second, again = id_digests(np.array(["r1", "r2", "r1"]))
+    >>> bool(first == again), bool(first == second)
+    (True, False)
+    """
+    if ids.dtype.kind == "f":
+        raise_first(
+            row_error(
+                np.abs(ids) >= 2.0**53,
+                "ids",
+                "has an id that was rounded: numbers of a text file are exact up to 2^53",
+                "store the ids as JSON lines or Parquet, or put a letter before the digits",
+            )
+        )
+    texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
+    digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def id_text(value: object) -> str:
+    """Return an id as text; a file format may have turned the integer 7 into 7.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread every bit over the word (the finaliser of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
 
 Keys = npt.NDArray[np.uint64]
 KeyedBy = Literal["ids", "scores"]

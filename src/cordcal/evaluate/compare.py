@@ -43,21 +43,22 @@ from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
+from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.comparison import Comparison, interval_of
-from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
-from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.statistics import (
     ORIGINAL,
     Output,
     Replicates,
     calibration_tests,
+    measure_constraint_cost,
     resampled,
+    share_at_end,
 )
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
-from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch

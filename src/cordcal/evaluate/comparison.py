@@ -23,7 +23,7 @@ from cordcal.evaluate.statistics import (
     percentile_interval,
 )
 from cordcal.metrics import METRICS
-from cordcal.report import columns, tables
+from cordcal.report import tables
 from cordcal.report.data import (
     ORIGINAL,
     Advice,
@@ -346,7 +346,7 @@ class Comparison:
         its 95 % bootstrap interval, corrected for the bias of the resamples (binned errors
         have one).  A calibrator that needs no repair has one row.
         """
-        return columns.frame_of(self.report_data())
+        return tables.frame_of(self.report_data())
 
     def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a Markdown table.
@@ -381,10 +381,10 @@ class Comparison:
         return tables.html(self._table(measures, intervals))
 
     def _table(self, measures: Sequence[str] | None, intervals: bool) -> tables.Table:
-        return columns.table_of(self.report_data(), measures, intervals=intervals)
+        return tables.table_of(self.report_data(), measures, intervals=intervals)
 
     def _repr_html_(self) -> str:
-        return columns.notebook_html(self.report_data())
+        return tables.notebook_html(self.report_data())
 
     def __rich__(self) -> RenderableType:
         from cordcal.report.terminal import comparison_view

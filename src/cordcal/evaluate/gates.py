@@ -26,18 +26,22 @@ from cordcal._validation.labels import (
 )
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
-from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
-from cordcal.evaluate.certified import (
+from cordcal.evaluate.baseline import Baseline, KeyedBy, id_digests, keys_of_scores
+from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,
     parse_share,
+    resampled,
 )
-from cordcal.evaluate.fingerprint import id_digests
-from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
-from cordcal.metrics.record import Metric, Resampler
-from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
-from cordcal.metrics.stream import BlockStream, MeanStream
+from cordcal.metrics.base import (
+    BlockStream,
+    LabelledRows,
+    MeanStream,
+    Metric,
+    ProbabilityMatrix,
+    Resampler,
+)
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 

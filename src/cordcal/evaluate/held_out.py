@@ -15,8 +15,8 @@ from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
 from cordcal.evaluate.statistics import percentile_interval, resampled
 from cordcal.metrics import METRICS
+from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
-from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.preserving import PreservingCalibrator
 from cordcal.report.data import Interval, Json, Measures
 

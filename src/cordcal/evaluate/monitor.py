@@ -18,6 +18,7 @@ from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.labels import as_groups, check_decisions, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import check_class_names, column_names, in_column_order
+from cordcal.evaluate.baseline import id_digests, id_text
 from cordcal.evaluate.evidence import (
     N_BANDS,
     TILTS,
@@ -27,10 +28,9 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.evaluate.fingerprint import id_digests, id_text
 from cordcal.files.atomic import only_writer
 from cordcal.files.models import read_state, write_state
-from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.report.monitor import (
     Alarm,
     MonitorHistory,

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from cordcal._numeric.types import Classes, NumPyArray, Vector
 from cordcal._validation.labels import Groups, check_weights, rows_by_group
 from cordcal.metrics import METRICS, DecisionChanges, decision_changes
+from cordcal.metrics.base import LabelledRows
 from cordcal.metrics.binned import ClassBins
 from cordcal.metrics.changes import flows_between
 from cordcal.metrics.registry import MeasuredProbabilities, leading_metrics
 from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
-from cordcal.metrics.rows import LabelledRows
 from cordcal.preserving import Outputs
 from cordcal.report.data import (
     MAX_HEAT_MAP,

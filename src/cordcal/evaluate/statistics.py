@@ -1,9 +1,26 @@
-"""Resampling, intervals, and likelihood-ratio tests of whether calibration is needed."""
+"""Resampling and intervals, certified error rates, and the cost of keeping predictions.
+
+*Likelihood-ratio tests* tell whether calibration is needed.
+
+*Certified error rates* hold with a stated confidence.  The rows must be independent, unweighted
+and not used to fit.  Given the confidences, the number of wrong predictions above a threshold is
+then a sum of independent indicators, which is at least as concentrated as a binomial variable of
+the same mean (Hoeffding 1956): binomial bounds hold, also if the threshold was chosen by the
+confidences.
+
+*The cost of the constraint* is how much likelihood any repair loses by keeping predictions.  A
+repair that keeps a row's prediction a, and the calibrator's proportions among the other classes,
+is one number s per row: the mass on a.  The lower end of s is where another class would overtake
+a.  Among repairs s = max(f(b), end), with b the direct mass on a and f non-decreasing, the
+smallest loss on these rows is the best that a repair could reach; the same without the end is the
+best if predictions could change.  Both are fitted on the rows they are measured on, so both are
+optimistic.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -11,12 +28,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._errors import InputError
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
-from cordcal._numeric.types import Labels, Matrix, Vector
+from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.metrics import METRICS
-from cordcal.metrics.rows import LabelledRows
+from cordcal.metrics.base import LabelledRows, WeightedMean
+from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.report.data import ORIGINAL as ORIGINAL
+from cordcal.report.data import CertifiedErrorRate, ConstraintCost
 from cordcal.report.data import Output as Output
 
 if TYPE_CHECKING:
@@ -303,3 +323,310 @@ def _sentence(test: LikelihoodRatio) -> str:
         f"degree{'' if test.freedom == 1 else 's'} of freedom, {_format_p_value(test)}, "
         f"{test.n:,} calibration rows."
     )
+
+
+# Confidences at which error rates are stated.
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+# Each further threshold of the search adds this share of rows: close enough for a threshold, far
+# enough apart that little of the sequence is spent on nearly the same rows.
+_STEP = 1.05
+# The search starts again at this many times the rows of its first threshold: one error among the
+# most confident rows fails the first, whatever the others are.
+_SECOND_START = 8
+
+
+def certified_error_rates(
+    rows: LabelledRows, *, alpha: float = 0.05, thresholds: tuple[float, ...] = THRESHOLDS
+) -> tuple[CertifiedErrorRate, ...]:
+    """Bound the error rate above each threshold; all bounds hold together.
+
+    Clopper-Pearson bounds at α divided by the number of thresholds, which must not depend on
+    the labels.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+        Held-out rows without weights.
+    alpha : float
+        The probability that any of the statements is wrong.
+    thresholds : tuple of float
+        Confidences; those that no row reaches are left out.
+
+    Returns
+    -------
+    rates : tuple of CertifiedErrorRate
+        One per threshold.
+    """
+    _refuse_weights(rows)
+    level = alpha / len(thresholds)
+    rates = []
+    for threshold in thresholds:
+        above = rows.confidence >= threshold
+        n, errors = int(above.sum()), int((above & ~rows.correct).sum())
+        if n:
+            rates.append(
+                CertifiedErrorRate(threshold, n, errors, _upper_error_rate(errors, n, level))
+            )
+    return tuple(rates)
+
+
+def lowest_certified_threshold(
+    rows: LabelledRows, target: float, *, alpha: float = 0.05
+) -> CertifiedErrorRate | None:
+    """Find the lowest confidence above which the error rate is at most ``target``.
+
+    Thresholds are tested downwards in a sequence that depends on the confidences alone.  With
+    probability 1 − α the result is right (the fallback procedure of Wiens 2003): the level α is
+    shared by two starts, passed on from each threshold that succeeds to the next, and lost at one
+    that fails.  The first start has just enough rows to succeed without an error.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+        Held-out rows without weights.
+    target : float
+        The target error rate.
+    alpha : float
+        The probability that the error rate above the threshold exceeds the target.
+
+    Returns
+    -------
+    rate : CertifiedErrorRate or None
+        The threshold, with ``target`` as its bound; None if no threshold can be certified.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1.0, 4000)
+    >>> wrong = rng.random(4000) > confidence
+    >>> zeros = np.zeros(4000)
+    >>> rows = LabelledRows(confidence, zeros.astype(int), zeros, zeros, wrong.astype(int), None)
+    >>> print(lowest_certified_threshold(rows, 0.1))
+    of the predictions reported at 83.9% or more, at most 10% are wrong (104 of 1,273 here)
+    """
+    _refuse_weights(rows)
+    if not 0.0 < target < 1.0:
+        raise InputError("target_error", f"is {target}", "pass a share, such as 0.01 or 1%")
+    order = np.argsort(-rows.confidence, kind="stable")
+    confidence = rows.confidence[order]
+    errors = np.cumsum(~rows.correct[order])
+    result, level = None, 0.0
+    starts = _starts(len(confidence), target, alpha)
+    share = alpha / len(starts)
+    for threshold, count in _tested_thresholds(confidence, starts[0]):
+        while starts and count >= starts[0]:
+            level += share
+            del starts[0]
+        wrong = int(errors[count - 1])
+        if level and _binomial_at_most(wrong, count, target) <= level:
+            result = CertifiedErrorRate(threshold, count, wrong, target)
+        elif starts:
+            level = 0.0
+        else:
+            break
+    return result
+
+
+def _starts(rows: int, target: float, alpha: float) -> list[int]:
+    """Return the numbers of rows at which the search starts: two if there are enough rows."""
+    for count in (2, 1):
+        first = math.ceil(math.log(alpha / count) / math.log1p(-target))
+        starts = [first, _SECOND_START * first][:count]
+        if starts[-1] <= rows:
+            break
+    return starts
+
+
+def _tested_thresholds(confidence: Vector, first: int) -> Iterator[tuple[float, int]]:
+    """Yield each tested threshold, and how many of the sorted rows lie above it."""
+    count = first
+    while count <= len(confidence):
+        threshold = _round_down(float(confidence[count - 1]))
+        count = int(np.searchsorted(-confidence, -threshold, side="right"))
+        yield threshold, count
+        count = max(count + 1, math.ceil(count * _STEP))
+
+
+def _round_down(confidence: float) -> float:
+    """Round a threshold so that its distance from one has three digits, to print it exactly.
+
+    Examples
+    --------
+    >>> _round_down(0.83217), _round_down(0.99998765), _round_down(1.0)
+    (0.832, 0.9999876, 1.0)
+    """
+    distance = 1.0 - confidence
+    if distance <= 0.0:
+        return 1.0
+    digits = 2 - math.floor(math.log10(distance))
+    rounded = round(1.0 - math.ceil(distance * 10.0**digits) / 10.0**digits, digits)
+    return min(rounded, confidence)
+
+
+def _refuse_weights(rows: LabelledRows) -> None:
+    if rows.weight is not None:
+        raise InputError("sample_weight", "cannot be certified", "pass rows that each count once")
+
+
+def _upper_error_rate(errors: int, n: int, level: float) -> float:
+    """Return the Clopper-Pearson upper bound of an error rate."""
+    from scipy.special import betaincinv
+
+    return 1.0 if errors == n else float(betaincinv(errors + 1.0, n - errors, 1.0 - level))
+
+
+def _binomial_at_most(errors: int, n: int, rate: float) -> float:
+    """Return P(X ≤ errors) of a binomial distribution."""
+    from scipy.special import bdtr
+
+    return float(bdtr(errors, n, rate))
+
+
+def parse_share(text: str | float, argument: str) -> float:
+    """Return a share written as ``0.01`` or ``1%``.
+
+    Examples
+    --------
+    >>> parse_share("1%", "--target-error"), parse_share("0.01", "--target-error")
+    (0.01, 0.01)
+    """
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            return float(text.strip()[:-1]) / 100.0
+        return math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError):
+        raise InputError(argument, f"is {text!r}", "write a number, such as 0.01 or 1%") from None
+
+
+# The values of f, evenly spaced in the logit: neighbours differ by 0.1, so the best of them is
+# within 0.1² / 32 = 0.0003 nats per row of the optimum.
+_LOGITS = np.linspace(-27.0, 27.0, 541)
+
+# Tolerance for the end: a repair stays slightly above it, where two classes would tie.
+_AT_END = 1e-9
+
+
+def lower_end(
+    direct: Floats, decision: Classes, rule_weights: Vector | None = None
+) -> tuple[Vector, Vector, Vector]:
+    """Return the direct mass on the predictions, on the rest, and the least that keeps each.
+
+    With the proportions r among the other classes, s ≥ (1 − s) max r; under a rule with weights
+    w, w_a s ≥ (1 − s) max w r.
+    """
+    others = np.array(direct, dtype=np.float64)
+    rows = np.arange(len(others))
+    mass = others[rows, decision]
+    others[rows, decision] = 0.0
+    rest = others.sum(axis=1)
+    if rule_weights is not None:
+        others = others * rule_weights / rule_weights[decision][:, None]
+    largest = others.max(axis=1)
+    # If the other classes have no mass, any mass keeps the prediction.
+    share = np.divide(largest, rest, out=np.zeros(len(others)), where=rest > 0.0)
+    return mass, rest, share / (1.0 + share)
+
+
+def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
+    """Return the share of rows whose repaired mass is the least that keeps the prediction."""
+    return float(np.mean(at_end(direct, repaired, decision)))
+
+
+def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[np.bool_]:
+    """Return for each row whether its repaired mass is the least that keeps the prediction."""
+    _, _, end = lower_end(direct, decision)
+    mass = repaired[np.arange(len(decision)), decision]
+    return np.asarray(mass <= end + _AT_END)
+
+
+def measure_constraint_cost(
+    direct: Floats,
+    decision: Classes,
+    labels: Classes,
+    *,
+    cord: float | None = None,
+    lift: float | None = None,
+) -> ConstraintCost:
+    """Return the smallest losses with and without the constraint.
+
+    Parameters
+    ----------
+    direct : ndarray of shape (n, K)
+        The calibrator's probabilities.
+    decision, labels : ndarray of int
+        The predictions to keep, and the true classes.
+    cord, lift : float, optional
+        The NLL of the two repairs on these rows, stored in the result.
+    """
+    mass, rest, end = lower_end(direct, decision)
+    right = decision == labels
+    true = np.asarray(direct[np.arange(len(labels)), labels], dtype=np.float64)
+    # The share of the true class in the mass that a wrong prediction leaves.
+    share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
+    share = np.where(right, 1.0, np.minimum(share, 1.0))
+    repairs = [loss for loss in (cord, lift) if loss is not None]
+    # CORD and Lift also read the original probabilities, so either may be better than the best
+    # function of the direct mass.  What keeps every prediction is also allowed without the limit.
+    constrained = min([smallest_loss(mass, right, share, end), *repairs])
+    free = min(smallest_loss(mass, right, share, np.zeros(len(end))), constrained)
+    return ConstraintCost(constrained, free, cord, lift)
+
+
+def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end: Vector) -> float:
+    """Return the smallest mean loss over s = max(f(mass), end) with f non-decreasing.
+
+    The loss of a right row is −log s, that of a wrong one −log((1 − s) share).  Because of the
+    ends, the loss of a right row is not convex in f, so pooling neighbours would not find the
+    minimum.  Dynamic programming does: it visits the rows by mass and stores the best loss so
+    far for every last value of f.
+    """
+    order = np.argsort(mass, kind="stable")
+    # log s and log(1 − s) from the logit, each without cancellation.
+    right_loss, wrong_loss = np.logaddexp(0.0, -_LOGITS), np.logaddexp(0.0, _LOGITS)
+    max_loss = -np.log(NLL_FLOOR)
+    with np.errstate(divide="ignore"):
+        at_end_right, at_end_wrong = -np.log(end), -np.log1p(-end)
+        offset = -np.log(share)
+    best = np.zeros(len(_LOGITS))
+    last = None
+    for row in order.tolist():
+        if mass[row] != last:  # rows of the same mass share one value of f
+            best = np.minimum.accumulate(best)
+            last = mass[row]
+        if right[row]:
+            loss = np.minimum(right_loss, at_end_right[row])
+        else:
+            loss = np.maximum(wrong_loss, at_end_wrong[row]) + offset[row]
+        best = best + np.minimum(loss, max_loss)
+    return float(best.min()) / len(mass)
+
+
+def cost_without_labels(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
+    """Return the mean KL divergence of Bernoulli(b) from Bernoulli(max(b, end)).
+
+    It is the cost of keeping the predictions if the direct probabilities are correct.
+
+    Parameters
+    ----------
+    mass, end : ndarray of shape (n,)
+        The direct mass on each decision, and the least that keeps it.
+    weight : ndarray of shape (n,), optional
+        Weights of the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(cost_without_labels(np.array([0.4, 0.9]), np.array([0.5, 0.5])), 6)
+    0.010068
+    """
+    raised = np.maximum(mass, end)
+    mean = WeightedMean()
+    divergence = _relative_entropy(mass, raised) + _relative_entropy(1.0 - mass, 1.0 - raised)
+    mean.add(divergence, weight)
+    return mean.result()
+
+
+def _relative_entropy(p: Vector, q: Vector) -> Vector:
+    """Return p · log(p / q), zero where p is zero."""
+    ratio = np.divide(p, q, out=np.ones(len(p)), where=p > 0.0)
+    return np.asarray(p * np.log(ratio))

@@ -5,6 +5,7 @@ Functions take whole arrays.  Most have a streaming form, whose name ends in ``S
 renormalised.
 """
 
+from cordcal.metrics.base import Metric
 from cordcal.metrics.binned import (
     ClasswiseECEStream,
     ECEStream,
@@ -30,7 +31,6 @@ from cordcal.metrics.changes import (
 )
 from cordcal.metrics.equal_mass import EqualMassECEStream, ece_equal_mass
 from cordcal.metrics.proper import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
-from cordcal.metrics.record import Metric
 from cordcal.metrics.registry import METRICS, MetricValues, measure_all, register, unregister
 from cordcal.metrics.risk import RiskCoverage, risk_coverage
 from cordcal.metrics.smooth import SmoothECEStream, smooth_ece

@@ -12,15 +12,19 @@ from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Matrix, Vector
 from cordcal._validation.layouts import align_rows
-from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
-from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
-from cordcal.metrics.stream import (
+from cordcal.metrics.base import (
     BlockStream,
+    LabelledRows,
+    Metric,
+    ProbabilityMatrix,
+    Resampler,
     RowStream,
     WeightedSums,
+    fill_docstring,
     merge_error,
     require_rows,
     update_stream,
+    weighted_sum_matrix,
 )
 
 # The paper's number of bins.

@@ -16,9 +16,14 @@ from cordcal._validation.labels import check_decisions, check_weights, names_to_
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal._validation.scores import check_same_shape, nan_error
-from cordcal.metrics.record import fill_docstring
-from cordcal.metrics.rows import ProbabilityMatrix
-from cordcal.metrics.stream import WeightedMean, merge_error, require_rows, update_stream
+from cordcal.metrics.base import (
+    ProbabilityMatrix,
+    WeightedMean,
+    fill_docstring,
+    merge_error,
+    require_rows,
+    update_stream,
+)
 
 
 @dataclass(frozen=True)

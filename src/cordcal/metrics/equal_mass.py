@@ -9,17 +9,20 @@ import numpy.typing as npt
 
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
-from cordcal.metrics.binned import BINS, check_bins
-from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
-from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import (
+from cordcal.metrics.base import (
+    LabelledRows,
+    Metric,
+    Resampler,
     RowCollector,
     RowStream,
     WeightedSums,
+    fill_docstring,
     merge_error,
     require_rows,
     update_stream,
+    weighted_sum_matrix,
 )
+from cordcal.metrics.binned import BINS, check_bins
 
 # The stream sorts 1 − confidence into cells of relative width 2^-12, since the confidences of
 # a good classifier are close to 1.  Values below 2^-53 count as 0.

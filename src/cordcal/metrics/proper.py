@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cordcal._numeric.types import ArrayLike, Vector
-from cordcal.metrics.record import Metric, fill_docstring
-from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import MeanStream, update_stream
+from cordcal.metrics.base import LabelledRows, MeanStream, Metric, fill_docstring, update_stream
 
 # Any probability of the true class is clipped at this value before the logarithm, so that exact
 # zeros (isotonic methods) have a finite loss, 27.6 nats.

@@ -7,6 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels, Matrix, Vector
+from cordcal.metrics.base import (
+    BlockStream,
+    LabelledRows,
+    Metric,
+    ProbabilityMatrix,
+    RowCollector,
+    Stream,
+    fill_docstring,
+    update_stream,
+)
 from cordcal.metrics.binned import (
     CLASSWISE_ECE,
     ECE,
@@ -17,10 +27,7 @@ from cordcal.metrics.binned import (
 )
 from cordcal.metrics.equal_mass import EQUAL_MASS_ECE
 from cordcal.metrics.proper import ACCURACY, BRIER, NLL
-from cordcal.metrics.record import Metric, fill_docstring
-from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.smooth import SMOOTH_ECE
-from cordcal.metrics.stream import BlockStream, RowCollector, Stream, update_stream
 
 _BUILT_IN = (ACCURACY, NLL, BRIER, ECE, EQUAL_MASS_ECE, SMOOTH_ECE, CLASSWISE_ECE)
 

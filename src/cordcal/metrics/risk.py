@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import ArrayLike, Vector
-from cordcal.metrics.record import fill_docstring
-from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import RowCollector, update_stream
+from cordcal.metrics.base import LabelledRows, RowCollector, fill_docstring, update_stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,18 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
-from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
-from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import (
+from cordcal.metrics.base import (
+    LabelledRows,
+    Metric,
+    Resampler,
     RowCollector,
     RowStream,
     WeightedSums,
+    fill_docstring,
     merge_error,
     require_rows,
     update_stream,
+    weighted_sum_matrix,
 )
 
 Spectrum = npt.NDArray[np.complex128]

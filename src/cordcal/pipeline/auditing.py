@@ -1,4 +1,4 @@
-"""Audit the probabilities of two files of any size."""
+"""Audit the probabilities of two files of any size, or fit a CORD on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cordcal._numeric.types import Kind
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.files.scores import ScoreFile
-from cordcal.pipeline.constructing import construct_from_files
 from cordcal.pipeline.loop import (
     OnError,
     Progress,
@@ -20,7 +19,56 @@ from cordcal.pipeline.loop import (
     process_batches,
 )
 from cordcal.repair import CORD, Lift
+from cordcal.repair.construction import ConstructionState, RowSummary
 from cordcal.report.data import Pictures
+
+
+def describe_rows(state: ConstructionState, kind: Kind, rows: Rows) -> RowSummary:
+    """Return what a construction keeps of some rows."""
+    original, direct = rows
+    probabilities, prediction = original_and_prediction(original.values, kind)
+    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
+    own = prediction if kind == "logits" else None
+    return state.describe(probabilities, direct.values, own, original.weights)
+
+
+def construct_from_files(
+    cord: CORD,
+    original: ScoreFile,
+    direct: ScoreFile,
+    *,
+    on_error: OnError = "stop",
+    progress: Progress | None = None,
+) -> Counter[str]:
+    """Fit a CORD on two files without holding them in memory; return what was skipped.
+
+    Parameters
+    ----------
+    cord : CORD
+        The repair to fit.
+    original, direct : ScoreFile
+        The classifier's scores and the calibrator's probabilities of the same rows; weights
+        come with the first.
+    on_error : {"stop", "skip"}
+        What to do with an invalid row.
+    progress : callable, optional
+        Called with the number of rows read, and of all rows.
+
+    Returns
+    -------
+    skipped : Counter
+        How many rows were skipped, by reason.
+    """
+    state = cord._new_state(direct.classes)
+    files = {"original": original.without_labels(), "direct": direct.without_labels()}
+    describe = partial(describe_rows, state, original.kind)
+    skipped: Counter[str] = Counter()
+    for block, counts in process_batches(files, describe, on_error=on_error, progress=progress):
+        skipped += counts
+        if block is not None:
+            state.append(block)
+    cord._constructed(state.construct())
+    return skipped
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,8 +32,7 @@ from cordcal.pipeline.applying import (
     describe_model,
     sum_counts,
 )
-from cordcal.pipeline.auditing import AuditedFiles, audit_rows, finish_audit
-from cordcal.pipeline.constructing import describe_rows
+from cordcal.pipeline.auditing import AuditedFiles, audit_rows, describe_rows, finish_audit
 from cordcal.pipeline.loop import OnError, process_batches
 from cordcal.repair import CORD, Lift
 

@@ -22,8 +22,8 @@ from cordcal.metrics import (
     reliability,
 )
 from cordcal.metrics import risk_coverage as compute_risk_coverage
-from cordcal.report.columns import CHANGE_KINDS
 from cordcal.report.data import Entry
+from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

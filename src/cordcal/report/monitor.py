@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cordcal.files import replacing
-from cordcal.report._svg import Axis, Drawing, Markup, panel
+from cordcal.report.charts import Axis, Drawing, Markup, panel
 from cordcal.report.html import render_page
 
 VerdictName = Literal["holds", "alarm", "cannot tell"]

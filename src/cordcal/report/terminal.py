@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS
 from cordcal.report import tables
-from cordcal.report.columns import columns, option_name, sorted_rows
 from cordcal.report.data import ORIGINAL, Measures, OutputRow, ReportData
+from cordcal.report.tables import columns, option_name, sorted_rows
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from cordcal.plots import COLOURS
-from cordcal.report.columns import CHANGE_KINDS
+from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from cordcal_study.chapters import Figure, FigureKind

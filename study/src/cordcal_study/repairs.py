@@ -21,8 +21,8 @@ from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal.metrics import decision_changes, mean_retention, topk_changes
+from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
-from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.repair import CORD, numpy_engine, ranking, rule
 from cordcal.repair.construction import CalibrationRows
 from cordcal.repair.fitted import check_against_fit, check_fitted, check_pair, output_array

@@ -26,7 +26,7 @@ from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator, predict_calibrated
 from cordcal.calibrators.registry import is_network
 from cordcal.evaluate.compare import left_out_by
-from cordcal.evaluate.constraint_cost import at_end
+from cordcal.evaluate.statistics import at_end
 from cordcal.files import replacing
 from cordcal.repair import CORD, Lift
 from cordcal.repair.kernels import Stopwatch
