@@ -1,9 +1,12 @@
-"""`InputError`: what is wrong with an argument, as fields and as a message."""
+"""`InputError`: what is wrong with an argument, as fields and as a message; and warnings."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:  # NumPy is imported late: `cordcal --version` and `--help` do without it
@@ -239,3 +242,51 @@ def renumber_rows(rows: int | Sequence[int]) -> Iterator[None]:
     except InputError as error:
         renumbered = error.offset_rows(rows) if isinstance(rows, int) else error.select_rows(rows)
         raise renumbered.with_traceback(error.__traceback__) from None
+
+
+def stacklevel_outside_package() -> int:
+    """Return the stacklevel that makes a warning point at the line of the user's code."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("cordcal"):
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    return level
+
+
+# ``warnings.catch_warnings`` replaces state of the whole process, so threads would see each other's
+# filters.  Work on threads collects its warnings here instead, and the waiting thread issues them
+# under the user's filters.
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+def warn(message: str) -> None:
+    """Warn at the caller's line, or append to the list of `collect_warnings` in this thread.
+
+    Examples
+    --------
+    >>> with collect_warnings() as messages:
+    ...     warn("some rows are odd")
+    >>> messages
+    ['some rows are odd']
+    """
+    if not collected(message):
+        warnings.warn(message, UserWarning, stacklevel=stacklevel_outside_package())
+
+
+def collected(message: str) -> bool:
+    """Append to the list of `collect_warnings` in this thread, if there is one."""
+    messages = _COLLECTED.get()
+    if messages is None:
+        return False
+    messages.append(message)
+    return True
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of this thread inside a ``with`` block."""
+    messages: list[str] = []
+    token = _COLLECTED.set(messages)
+    try:
+        yield messages
+    finally:
+        _COLLECTED.reset(token)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from cordcal.files import atomic
+from cordcal.files import disk
 
 TS = ("--calibrator", "ts")
 
@@ -39,13 +39,13 @@ def test_a_second_writer_is_safe(
     if arguments[0] == "export":
         pytest.importorskip("onnxruntime")
         assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
-    out, publish = folder / "out", atomic.publish
+    out, publish = folder / "out", disk.publish
 
     def late(*passed: object, **options: object) -> None:
         out.write_text("theirs")
         publish(*passed, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(atomic, "publish", late)
+    monkeypatch.setattr(disk, "publish", late)
     code, _, errors = call(*arguments)
     assert "out exists already; pass --force to replace it" in errors
     assert code == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cordcal.files import atomic, output, replacing
+from cordcal.files import disk, output, replacing
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from errors import refused
 
@@ -56,7 +56,7 @@ def test_a_name_that_is_taken_meanwhile(
     tmp_path: Path, writer: object, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out"
-    publish = atomic.publish
+    publish = disk.publish
 
     def late(*arguments: object, **options: object) -> None:
         path.write_text("theirs")
@@ -65,7 +65,7 @@ def test_a_name_that_is_taken_meanwhile(
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    for module in (atomic, output):
+    for module in (disk, output):
         monkeypatch.setattr(module, "publish", late)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
@@ -127,17 +127,17 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first writer ends between the second one's opening of the journal and its lock."""
-    locked, path = atomic.try_lock, tmp_path / "out"
+    locked, path = disk.try_lock, tmp_path / "out"
     first = output.resumable_output(path, Plain(), {}, resume=False)
     file = first.__enter__()
     file.append(Piece(b"first", 1), position=1, changed=0, skipped={})
 
     def late(handle: int) -> bool:
-        monkeypatch.setattr(atomic, "try_lock", locked)
+        monkeypatch.setattr(disk, "try_lock", locked)
         first.__exit__(None, None, None)
         return locked(handle)
 
-    monkeypatch.setattr(atomic, "try_lock", late)
+    monkeypatch.setattr(disk, "try_lock", late)
     with refused(str(path), option="overwrite"):
         grow(path, "second", overwrite=False)
     assert path.read_text() == "first"

@@ -183,7 +183,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), ".x.npz.abc")
 
-    monkeypatch.setattr("cordcal.files.atomic.open_private", full)
+    monkeypatch.setattr("cordcal.files.disk.open_private", full)
     with pytest.raises(OSError, match=r"/x\.npz cannot .* takes no new file \(No space left"):
         replacing(tmp_path / "x.npz").__enter__()
 

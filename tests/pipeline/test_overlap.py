@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._validation.warn import collect_warnings, warn
+from cordcal._errors import collect_warnings, warn
 from cordcal.files import open_scores
 from cordcal.pipeline.applying import RepairedRows, apply_model
 from cordcal.pipeline.loop import map_overlapped

@@ -172,14 +172,6 @@ def first_argmax(array: Array, *, xp: Namespace | None = None) -> Array:
     return xp.min(xp.where(top, columns[None, :], array.shape[1]), axis=1)
 
 
-def stacklevel_outside_package() -> int:
-    """Return the stacklevel that makes a warning point at the line of the user's code."""
-    frame, level = sys._getframe(1), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("cordcal"):
-        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    return level
-
-
 # 2 MB of float64: a block and its buffer stay in the cache, and call overhead is negligible.
 BLOCK_ENTRIES = 2**18
 

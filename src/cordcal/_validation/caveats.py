@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.arrays import stacklevel_outside_package
+from cordcal._errors import stacklevel_outside_package
 from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Vector
 from cordcal._validation.scores import CheckedScores
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows, row_error
+from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows, row_error, warn
 from cordcal._numeric.arrays import (
     UNIT_ROUNDOFF,
     block_buffer,
@@ -33,7 +33,6 @@ from cordcal._numeric.types import (
     NumPyDType,
     Vector,
 )
-from cordcal._validation.warn import warn
 
 DROP = "drop or fix such rows before calling"
 

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first
-from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
+from cordcal._errors import InputError, raise_first, stacklevel_outside_package
+from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector

@@ -11,14 +11,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, warn
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import default_threads, run_blocks
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
-from cordcal._validation.warn import warn
 from cordcal.calibrators._base import BLOCK_ENTRIES, Calibrator, Size
 from cordcal.calibrators.crossfit import (
     FOLDS,

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, collect_warnings, collected
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.labels import check_two_classes
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
-from cordcal._validation.warn import collect_warnings, collected
 from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, FoldRows, SharedResults
 from cordcal.calibrators._base import fit_calibrator as fit_calibrator
 from cordcal.calibrators._base import predict_calibrated as predict_calibrated

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from cordcal._errors import warn
 from cordcal._numeric.arrays import first_argmax, row_blocks
 from cordcal._numeric.types import Decisions, Floats, Matrix, Meta, Vector
 from cordcal._validation.scores import LOG_FLOOR, rescale_large_weights
-from cordcal._validation.warn import warn
 from cordcal.calibrators._newton import conjugate_gradients, newton_cg, progress
 from cordcal.repair.prediction_rule import MAX_RATIO, PredictionRule
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._errors import warn
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import minus, plus, softmax, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
-from cordcal._validation.warn import warn
 from cordcal.calibrators._affine_loss import VectorProblem
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress

@@ -177,7 +177,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
     """Refuse an output file that cannot be written, before any work is done."""
     if str(path) == "-":
         return
-    from cordcal.files.opening import check_local
+    from cordcal.files.disk import check_local
 
     check_local(path)
     target = Path(path)

@@ -117,7 +117,7 @@ def apply(
     """Write repaired probabilities, which keep the classifier's prediction in every row."""
     in_parts = scheduler is not None or is_parts_output(output, scores or original)
     if in_parts:
-        from cordcal.files.opening import check_local
+        from cordcal.files.disk import check_local
 
         check_local(output)
     else:

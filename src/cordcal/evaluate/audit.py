@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self, cast
@@ -10,7 +9,7 @@ from typing import Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.types import (
     Array,
@@ -442,7 +441,7 @@ class AuditStream:
         self._results = measured
         messages = [*_underflow(self.dtypes, measured), *noticed]
         for message in messages:
-            warnings.warn(message, UserWarning, stacklevel=arrays.stacklevel_outside_package())
+            warn(message)
         return Audit(
             n=self.rows,
             n_classes=len(changed.names),

@@ -28,7 +28,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.files.atomic import only_writer
+from cordcal.files.disk import only_writer
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.report.monitor import (

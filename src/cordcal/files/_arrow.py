@@ -17,7 +17,7 @@ import numpy as np
 from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.opening import InputFile, first_line, import_arrow, no_rows
+from cordcal.files.disk import InputFile, first_line, import_arrow, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import PartColumns, Passthrough, concat
 from cordcal.files.sources import (

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec, Sort, grouped, is_other_column
-from cordcal.files.opening import InputFile, first_line, no_rows
+from cordcal.files.disk import InputFile, first_line, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
     PartColumns,

@@ -20,7 +20,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files._numpy import is_long
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.opening import InputFile, check_size, first_line, no_rows
+from cordcal.files.disk import InputFile, check_size, first_line, no_rows
 from cordcal.files.sources import (
     SAMPLE_ROWS,
     Contents,

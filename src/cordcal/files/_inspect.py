@@ -15,9 +15,9 @@ from cordcal._numeric.types import Kind, NumPyArray, NumPyDType
 from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec
+from cordcal.files.disk import open_regular
 from cordcal.files.formats import open_source
 from cordcal.files.models import is_model, load
-from cordcal.files.opening import open_regular
 from cordcal.files.parts import parts_of
 from cordcal.files.selection import ROWS_THAT_TELL, check_whole_vectors, sum_deviation
 from cordcal.files.sources import Contents

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.opening import InputFile, check_size, import_arrow, limit, no_rows
+from cordcal.files.disk import InputFile, check_size, import_arrow, limit, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
     MISSING,

@@ -19,7 +19,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec
-from cordcal.files.opening import InputFile, NoRows, check_size, first_line
+from cordcal.files.disk import InputFile, NoRows, check_size, first_line
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.sources import (
     CLASS_NAMES,

@@ -13,7 +13,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.opening import InputFile, check_size, first_line
+from cordcal.files.disk import InputFile, check_size, first_line
 from cordcal.files.sources import CLASS_NAMES, Contents, InMemorySource
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal.files._hdf5 import MAGIC
+from cordcal.files.disk import open_regular
 from cordcal.files.formats import open_contents
-from cordcal.files.opening import open_regular
 from cordcal.files.scores import Scores
 from cordcal.files.selection import check_values
 from cordcal.files.sources import Contents

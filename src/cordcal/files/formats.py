@@ -23,9 +23,8 @@ from cordcal.files._hdf5 import MAGIC, Hdf5Source
 from cordcal.files._jsonl import JsonlEncoder, LineSource, starts_json
 from cordcal.files._numpy import NpyEncoder, NpySource, NpzEncoder, open_npz
 from cordcal.files._torch import is_torch, open_tensors
-from cordcal.files.atomic import naming, replacing
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.opening import InputFile, NoRows
+from cordcal.files.disk import InputFile, NoRows, naming, replacing
 from cordcal.files.output import Encoder, Layout, OutputBlock
 from cordcal.files.parts import FileParts, parts_of
 from cordcal.files.passthrough import Passthrough

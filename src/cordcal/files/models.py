@@ -20,8 +20,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
-from cordcal.files.atomic import replacing
-from cordcal.files.opening import check_local
+from cordcal.files.disk import check_local, replacing
 
 Tensors = Mapping[str, NumPyArray]
 _HINT = "the file is damaged, or not a model of this version; fit and save the model again"

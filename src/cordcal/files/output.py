@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, Interrupted
 from cordcal._numeric.types import NumPyArray
-from cordcal.files.atomic import check_free, naming, open_locked, open_private, publish, target_of
+from cordcal.files.disk import check_free, naming, open_locked, open_private, publish, target_of
 from cordcal.files.passthrough import Passthrough
 
 Layout = Literal["wide", "list"]

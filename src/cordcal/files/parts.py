@@ -16,7 +16,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal._validation.names import class_order
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
-from cordcal.files.opening import NoRows, check_local, no_rows
+from cordcal.files.disk import NoRows, check_local, no_rows
 from cordcal.files.passthrough import PartColumns
 from cordcal.files.sources import Contents, Lazy, Source, Span
 

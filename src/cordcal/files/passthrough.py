@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
-from cordcal._validation.warn import warn
-from cordcal.files.opening import first_line, import_arrow
+from cordcal._errors import InputError, warn
+from cordcal.files.disk import first_line, import_arrow
 
 if TYPE_CHECKING:
     import pyarrow

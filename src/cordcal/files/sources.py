@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal.files.columns import FEATURE_NAMES, Grouping
-from cordcal.files.opening import check_size
+from cordcal.files.disk import check_size
 from cordcal.files.passthrough import PartColumns, Passthrough
 
 Format = Literal["npz", "npy", "hdf5", "torch", "csv", "jsonl", "parquet", "feather"]

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files import replacing
 from cordcal.files.formats import write_to_stdout
-from cordcal.llm._json_lines import JsonLines, join_labels, list_ids, read_json_lines, unique_ids
 from cordcal.llm._questions import (
     MIN_PROBABILITY,
     LabelUse,
@@ -31,12 +30,17 @@ from cordcal.llm.layouts import (
     METRICS,
     TOKEN_FORMS,
     Json,
+    JsonLines,
     TokenForm,
     as_number,
     find_field,
     find_id,
     is_harness_sample,
+    join_labels,
+    list_ids,
     option_letters,
+    read_json_lines,
+    unique_ids,
 )
 
 OTHER = "other"

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 
 from cordcal._errors import InputError
-from cordcal.llm._json_lines import harness_samples, is_harness_summary, read_json_lines
 from cordcal.llm.answers import Answers, read_answers
 from cordcal.llm.layouts import (
     ID_FIELDS,
@@ -24,8 +23,11 @@ from cordcal.llm.layouts import (
     find_label,
     find_options,
     first_reply,
+    harness_samples,
     is_harness_sample,
+    is_harness_summary,
     loose_form,
+    read_json_lines,
     response_body,
     sampled_tokens,
 )

@@ -15,11 +15,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, row_error
+from cordcal._errors import InputError, collect_warnings, raise_first, row_error, warn
 from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Classes, Kind, NumPyArray
 from cordcal._validation.scores import DROP
-from cordcal._validation.warn import collect_warnings, warn
 from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
 
 OnError = Literal["stop", "skip"]

@@ -19,9 +19,8 @@ from typing import Any, BinaryIO, TypeVar
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal._numeric.types import NumPyArray
 from cordcal.evaluate.audit import AuditStream
-from cordcal.files.atomic import open_locked
+from cordcal.files.disk import NoRows, open_locked
 from cordcal.files.formats import written_suffixes
-from cordcal.files.opening import NoRows
 from cordcal.files.output import NoRowsLeft, file_identity, no_rows_left
 from cordcal.files.scores import ScoreFile
 from cordcal.pipeline.applying import (

@@ -18,12 +18,11 @@ from typing import Protocol
 import array_api_compat
 import numpy as np
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum
 from cordcal._numeric.types import Array, Decisions, DType, Floats, Vector
 from cordcal._validation.scores import check_probabilities, sum_warning_level, warn_about_pair
-from cordcal._validation.warn import warn
 from cordcal.repair import kernels, numpy_engine, ranking, rule
 from cordcal.repair.kernels import Job
 from cordcal.repair.numpy_engine import CheckedBlock, Description, deviation

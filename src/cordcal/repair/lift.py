@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum, row_blocks
 from cordcal._numeric.types import Array, ArrayLike, Arrays, Decisions, DType, Floats, Meta, Vector
@@ -18,7 +18,6 @@ from cordcal._validation import layouts
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
-from cordcal._validation.warn import warn
 from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_rule import Curve, Mode, fit_curve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -22,7 +21,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from cordcal import calibrators
-from cordcal._errors import InputError
+from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions, Kind, Labels, Matrix, Vector
 from cordcal.calibrators import Calibrator
@@ -455,11 +454,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             if "sample_weight" in signature(estimator.fit).parameters:
                 kwargs["sample_weight"] = sample_weight
             else:
-                warnings.warn(
+                warn(
                     f"{type(estimator).__name__}.fit does not accept sample_weight; only the "
-                    f"calibrator and the repair use the weights",
-                    UserWarning,
-                    stacklevel=arrays.stacklevel_outside_package(),
+                    f"calibrator and the repair use the weights"
                 )
         return kwargs, {}
 
@@ -576,12 +573,10 @@ def _warn_about_missing_classes(folds: Sequence[Fold]) -> None:
         classes = fold.scorer.classes
         missing = np.setdiff1d(np.arange(len(classes)), fold.scorer.columns)
         if missing.size:
-            warnings.warn(
+            warn(
                 f"the training rows of fold {number} have no row of class "
                 f"{classes.tolist()[missing[0]]!r}, which has probability zero there before "
-                f"calibration; use a splitter that puts every class into every fold",
-                UserWarning,
-                stacklevel=arrays.stacklevel_outside_package(),
+                f"calibration; use a splitter that puts every class into every fold"
             )
             return
 
