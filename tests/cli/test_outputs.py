@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,16 +56,27 @@ def test_a_second_writer_is_safe(
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
+# No file grows beyond 256 bytes; scores are read all the same.  The process limits itself, because
+# code between fork and exec must not run where JAX has started threads.
+FULL_DISK = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
+runpy.run_module("cordcal", run_name="__main__")
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_fit_on_a_full_disk(run, folder: Path) -> None:
-    import resource
-
-    def full() -> None:
-        # No file grows beyond this; scores are read all the same.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
-
+def test_fit_on_a_full_disk(folder: Path, environment: dict[str, str]) -> None:
     before = sorted(path.name for path in folder.iterdir())
-    done = run("fit", "s.npz", *TS, "--output", "m.safetensors", preexec_fn=full)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, "fit", "s.npz", *TS, "--output", "m.safetensors"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        text=True,
+    )
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("cordcal: ")
