@@ -92,6 +92,42 @@ def batch_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return partial(monkeypatch.setattr, "cordcal.files.sources.BATCH_BYTES")
 
 
+@pytest.fixture
+def block_entries(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set how many entries are worked on as one block of rows."""
+    from cordcal._numeric import arrays
+
+    def set_entries(entries: int) -> None:
+        monkeypatch.setattr(arrays, "BLOCK_ENTRIES", entries)
+        monkeypatch.setitem(arrays.row_blocks.__kwdefaults__, "entries", entries)
+
+    return set_entries
+
+
+@pytest.fixture
+def thread_entries(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set how many entries are worth a thread of their own."""
+    return partial(monkeypatch.setattr, "cordcal._numeric.parallel.THREAD_ENTRIES")
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command in this process; return its exit code, stdout and stderr."""
+    from cordcal.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def fixture_folder() -> Path:
     """The small fixture files that belong to the project."""

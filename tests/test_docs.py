@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cordcal.calibrators import available, calibrator_class
-from cordcal.cli._app import registered_commands
 from documents import ROOT, blocks, run_examples
 from surface import surface
 
@@ -66,15 +65,6 @@ def _is_top(line: str) -> bool:
     """Whether a line of the surface is a name of its own, not a method of a class."""
     path = re.sub(r"\(.*", "", line).split(".")
     return not any(part[:1].isupper() for part in path[:-1])
-
-
-def test_commands_shown_exist() -> None:
-    known = {name.split()[0] for name in registered_commands()}
-    known.add("study")  # of cordcal-study
-    pages = [*PAGES, *GUIDES, ROOT / "README.md"]
-    shown = {name for page in pages for name in re.findall(r"\$ cordcal (\w+)", page.read_text())}
-    assert shown
-    assert shown <= known
 
 
 def test_contributing_names_every_part() -> None:

@@ -1,36 +1,54 @@
-"""A module that begins with an underscore is private to its package."""
+"""A module that begins with an underscore is private to its package, and to its tests."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 PACKAGE = ROOT / "src" / "cordcal"
 STUDY = ROOT / "study" / "src" / "cordcal_study"
 # Modules that lie directly in cordcal and serve every package.
 SHARED = {"_errors", "_version", "_numeric", "_validation"}
+# A folder of tests may import the private modules of the package of its name, and these.
+OWN_FILES = {"_validation": {"_errors"}}
+# Files directly in tests/ that import private modules for tests of several packages.
+HELPERS = {"conftest.py", "internals.py"}
+
+
+def private_imports(path: Path) -> list[tuple[str, ...]]:
+    """Return the private modules of cordcal that a file imports, lazily or not, or patches."""
+    named = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            named += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            named += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.append(node.value)  # of monkeypatch.setattr
+    private = []
+    for name in named:
+        top, *parts = name.split(".")
+        if top != "cordcal":
+            continue
+        steps = [PACKAGE.joinpath(*parts[: at + 1]) for at in range(len(parts))]
+        modules = tuple(
+            step.name for step in steps if step.is_dir() or step.with_suffix(".py").is_file()
+        )
+        if any(module.startswith("_") for module in modules):
+            private.append(modules)
+    return private
 
 
 def foreign_private_imports(path: Path) -> list[str]:
-    """Return the private modules of other packages that a module imports, lazily or not."""
+    """Return the private modules of other packages that a module imports."""
     package = path.relative_to(PACKAGE).parts[0] if path.is_relative_to(PACKAGE) else "study"
-    imported = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("cordcal."):
-            continue
-        for alias in node.names:
-            parts = [*node.module.split(".")[1:], alias.name]
-            steps = [PACKAGE.joinpath(*parts[: at + 1]) for at in range(len(parts))]
-            modules = [
-                step.name for step in steps if step.is_dir() or step.with_suffix(".py").is_file()
-            ]
-            owner, *inner = modules
-            if owner == package or owner in SHARED:
-                continue
-            if any(name.startswith("_") for name in inner):
-                imported.append(".".join(modules))
-    return imported
+    return [
+        ".".join(modules)
+        for modules in private_imports(path)
+        if modules[0] not in {package, *SHARED}
+    ]
 
 
 def test_private_modules_are_used_by_their_package_only() -> None:
@@ -41,4 +59,20 @@ def test_private_modules_are_used_by_their_package_only() -> None:
         for path in paths
         if (names := foreign_private_imports(path))
     }
+    assert result == {}
+
+
+def test_private_modules_are_tested_in_the_folder_of_their_package() -> None:
+    """Other tests use public names, so that a private module can change with its own tests."""
+    paths = sorted([*TESTS.rglob("*.py"), *(ROOT / "study" / "tests").rglob("*.py")])
+    assert len(paths) > 200
+    result = {}
+    for path in paths:
+        folder = path.parts[len(TESTS.parts)] if path.is_relative_to(TESTS) else "study"
+        if folder in HELPERS:
+            continue
+        own = {folder, *OWN_FILES.get(folder, ())}
+        names = {".".join(modules) for modules in private_imports(path) if modules[0] not in own}
+        if names:
+            result[path.relative_to(ROOT).as_posix()] = sorted(names)
     assert result == {}

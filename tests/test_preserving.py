@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import cordcal
 from cordcal import CORD, PreservingCalibrator, calibrators
-from cordcal._numeric.arrays import softmax
 from errors import refused
 from products import product
 
@@ -257,7 +257,8 @@ def test_new_scores_are_checked(method: str) -> None:
     with refused("scores", rows=[], naming='input="probabilities"', option="input"):
         call(np.full((2, 4), 0.25))
     call = getattr(
-        PreservingCalibrator("ts", input="probabilities").fit(softmax(logits), labels), method
+        PreservingCalibrator("ts", input="probabilities").fit(softmax(logits, axis=1), labels),
+        method,
     )
     with refused("scores", rows=[1], naming="-0.5", option="input"):
         call([[0.25] * 4, [-0.5, 0.5, 0.5, 0.5]])

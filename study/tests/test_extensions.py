@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cordcal import calibrators, metrics
-from cordcal._numeric.expressions import plus, softmax
-from cordcal.calibrators import Calibrator, Size
 from cordcal.calibrators.adapters import Imported
 from cordcal.metrics import Metric
 from cordcal.metrics.base import LabelledRows, MeanStream, Vector
 from cordcal_study import read_study, run_study
 from cordcal_study.chapters import Chapter
+from tilt import Tilt
 
 ROOT = Path(__file__).parents[2]
 REGISTERED = """
@@ -60,31 +59,6 @@ class = "soft_maps:Broken"
 [[set]]
 file = "s.npz"
 """
-
-
-class Tilt(Calibrator):
-    """Adds the logarithm of each class's share of the labels to its logit."""
-
-    key = "tilt"
-    title = "Tilted logits"
-    short = "Tilt"
-    size = Size(per_class=1)
-    works_on = "shifted"
-    keeps_argmax = False
-    keeps_order = False
-    takes_masked = True
-    role = "base"
-    cost = "O(n)"
-    reference = "this test"
-    _parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
-
-    def _fit(self, scores: Any, labels: Any, weight: Any) -> None:
-        counts = np.bincount(labels, weight, scores.shape[1])
-        self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
-
-    @classmethod
-    def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
-        return softmax(plus(scores, params["bias_"], xp), xp)
 
 
 class TrueMassStream(MeanStream):

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordcal._numeric.exact import ExactSum
-from cordcal.repair.kernels._engine import exact_sums
-from cordcal.repair.kernels._scan import SUM_ROWS
 
 doubles = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
@@ -67,15 +65,3 @@ def test_bins_hold_the_same_integer() -> None:
         sign = -1 if value < 0 else 1
         bins[exponent] += (sign * (mantissa & 0xFFFFFFFF), sign * (mantissa >> 32))
     assert ExactSum.of_bins(bins) == ExactSum.of(values)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("lowest", [0, -100, -300])
-def test_the_compiled_sum_is_the_same_integer(lowest: int, weighted: bool) -> None:
-    rng = np.random.default_rng(0)
-    for rows in (0, 1, 63, 64, 65, SUM_ROWS):
-        values = rng.uniform(-2.0, 2.0, (2, rows)) * 10.0 ** rng.integers(lowest, 1, (2, rows))
-        weight = rng.random(rows) if weighted else np.empty(0)
-        compiled = exact_sums(values, weight)
-        expected = [ExactSum.of_products(weight, x) if weighted else ExactSum.of(x) for x in values]
-        assert compiled == expected

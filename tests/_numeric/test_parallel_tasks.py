@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
-from cordcal._numeric.parallel import run_tasks
+from cordcal._numeric.parallel import default_threads, run_tasks
 
 
 def square(number: int) -> int:
@@ -46,3 +47,8 @@ def test_after_an_interrupt_no_further_task_begins() -> None:
         run_tasks([partial(wait, number) for number in range(5)], 2, interrupt)
     release.set()
     assert sorted(begun) == [0, 1]
+
+
+def test_workers_use_one_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(default_threads).result() == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import cordcal
 from cordcal import PreservingCalibrator
-from cordcal._numeric.arrays import softmax
 from cordcal._validation.caveats import MIN_ROWS_TO_FIT, find_caveats
 from cordcal._validation.scores import CheckedScores
 
@@ -44,7 +44,7 @@ def warnings_of(scores, labels, kind="logits", **more):
 def test_sound_rows_are_not_doubted() -> None:
     logits, labels = drawn()
     assert warnings_of(logits, labels) == []
-    assert warnings_of(softmax(logits), labels, "probabilities") == []
+    assert warnings_of(softmax(logits, axis=1), labels, "probabilities") == []
 
 
 def test_labels_from_one_without_the_last_class() -> None:
@@ -114,7 +114,7 @@ def test_a_column_that_is_not_a_class_is_named_where_one_class_dominates() -> No
 
 def test_softmax_applied_twice() -> None:
     logits, labels = drawn(sharp=6.0)
-    twice = softmax(softmax(logits))
+    twice = softmax(softmax(logits, axis=1), axis=1)
     for scores in (twice, twice.astype(np.float32), np.round(twice, 4)):
         (sentence,) = warnings_of(
             scores / scores.sum(axis=1, keepdims=True), labels, "probabilities"
@@ -131,13 +131,13 @@ def test_a_flat_classifier_is_not_taken_for_a_second_softmax() -> None:
     assert warnings_of(np.column_stack([p, 1 - p]), labels, "probabilities") == []
     # Under-confident, but with more than one class above the rest.
     logits, truth = drawn()
-    assert warnings_of(softmax(0.3 * logits), truth, "probabilities") == []
+    assert warnings_of(softmax(0.3 * logits, axis=1), truth, "probabilities") == []
 
 
 @pytest.mark.parametrize("decimals", [0, 1, 6])
 def test_percentages_as_logits(decimals: int) -> None:
     logits, labels = drawn()
-    (sentence,) = warnings_of(np.round(100 * softmax(logits), decimals), labels)
+    (sentence,) = warnings_of(np.round(100 * softmax(logits, axis=1), decimals), labels)
     assert "add up to 100 in every row" in sentence
 
 
@@ -250,7 +250,7 @@ def test_labels_of_a_foreign_calibrator_may_be_words() -> None:
             return self
 
         def predict_proba(self, scores):
-            return softmax(scores)
+            return softmax(scores, axis=1)
 
     logits, labels = drawn(classes=2)
     PreservingCalibrator(Words()).fit(logits, np.array(["a", "b"])[labels])

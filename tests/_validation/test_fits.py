@@ -10,7 +10,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from cordcal import CORD, InputError, Lift, PreservingCalibrator, calibrators
-from cordcal.calibrators import _base
 from cordcal.calibrators.adapters import adapted
 from cordcal.repair.construction import ConstructionState
 from cordcal.sklearn import PreservingCalibratedClassifierCV
@@ -153,4 +152,4 @@ def test_a_learner_is_no_copy_of_the_fitted(monkeypatch: pytest.MonkeyPatch) -> 
     model = calibrators.make("ts").fit(LOGITS, LABELS)
     model.left_behind_ = 1
     assert "left_behind_" not in vars(model.fit(LOGITS, LABELS))
-    assert isinstance(model, _base.Calibrator)
+    assert isinstance(model, calibrators.Calibrator)

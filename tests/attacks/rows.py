@@ -9,7 +9,7 @@ import numpy as np
 
 from attacks.promises import Rng, hold, setting, strictly_top
 from cordcal import CORD
-from cordcal._validation.scores import sum_warning_level
+from precision import sum_warning_level
 
 ENTRIES = 60_000
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}

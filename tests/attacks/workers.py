@@ -16,7 +16,7 @@ import numpy as np
 
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
-from cordcal.cli import _app
+from cordcal.cli import main
 
 PARTS, ROWS, CLASSES = 24, 2500, 20
 WORKERS = 2
@@ -67,7 +67,7 @@ def trial(rng: Rng, folder: Path) -> int:
 def command(*arguments: str) -> tuple[int, str]:
     """Run cordcal; return its exit code and what it says on stderr."""
     with contextlib.redirect_stderr(io.StringIO()) as said:
-        code = _app.run(arguments)
+        code = main(arguments)
     return code, said.getvalue()
 
 

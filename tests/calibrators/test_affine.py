@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -32,10 +34,10 @@ def problem_of(kind: type[AffineProblem], rows: int = 60, classes: int = 4) -> A
 
 @pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
 def test_gradient_and_product_are_derivatives(
-    kind: type[AffineProblem], monkeypatch: pytest.MonkeyPatch
+    kind: type[AffineProblem], block_entries: Callable[[int], None]
 ) -> None:
     # Several blocks of rows, the last one shorter.
-    monkeypatch.setattr("cordcal._numeric.arrays.BLOCK_ENTRIES", 4 * 7)
+    block_entries(4 * 7)
     problem = problem_of(kind)
     theta = problem.identity + 0.1 * RNG.normal(size=problem.identity.shape)
     direction = RNG.normal(size=theta.shape)
@@ -121,9 +123,9 @@ def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
 @pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
 @pytest.mark.parametrize("mean_score", [False, True])
 def test_own_hessian_is_the_hessian_of_few_parameters(
-    kind: type[AffineProblem], mean_score: bool, monkeypatch: pytest.MonkeyPatch
+    kind: type[AffineProblem], mean_score: bool, block_entries: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("cordcal._numeric.arrays.BLOCK_ENTRIES", 4 * 7)
+    block_entries(4 * 7)
     problem = problem_of(MatrixProblem)
     theta = problem.identity * 0.3
     if kind is VectorProblem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
@@ -13,8 +14,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
-from cordcal._numeric import parallel
-from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import (
     Calibrator,
     _base,
@@ -29,6 +28,7 @@ from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_sha
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
 from errors import refused
+from internals import CheckedScores
 
 
 def rows(n: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -574,11 +574,13 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, failing) -
     np.testing.assert_array_equal(first.predict_proba(scores), second.predict_proba(scores))
 
 
-def test_threads_do_not_change_a_bit_of_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_change_a_bit_of_a_prediction(
+    monkeypatch: pytest.MonkeyPatch, thread_entries: Callable[[int], None]
+) -> None:
     scores, labels = rows(400)
     blend = Blend().fit(scores, labels)
     monkeypatch.setattr(blend_module, "BLOCK_ENTRIES", 64)
-    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 64)
+    thread_entries(64)
     predicted, names = [], set()
     ts = blend.members_["ts"]
     original = ts._predict_in_domain

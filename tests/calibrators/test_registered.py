@@ -4,46 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cordcal
 from cordcal import calibrators
-from cordcal._numeric.expressions import plus, softmax
-from cordcal.calibrators import Calibrator, Size
+from cordcal.calibrators import Calibrator
 from cordcal.report.html import render
 from errors import refused
+from tilt import Tilt
 
 from .conftest import noisy_logits
 
 ROOT = Path(__file__).parents[2]
-
-
-class Tilt(Calibrator):
-    """Adds the logarithm of each class's share of the labels to its logit."""
-
-    key = "tilt"
-    title = "Tilted logits"
-    short = "Tilt"
-    size = Size(per_class=1)
-    works_on = "shifted"
-    keeps_argmax = False
-    keeps_order = False
-    takes_masked = True
-    role = "base"
-    cost = "O(n)"
-    reference = "this test"
-    _parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
-
-    def _fit(self, scores: Any, labels: Any, weight: Any) -> None:
-        counts = np.bincount(labels, weight, scores.shape[1])
-        self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
-
-    @classmethod
-    def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
-        return softmax(plus(scores, params["bias_"], xp), xp)
 
 
 @pytest.fixture

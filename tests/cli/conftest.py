@@ -1,4 +1,4 @@
-"""Run the command as a person does: as a process of its own, or in this one where many run."""
+"""Run the command as a process of its own, on scores of three classes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from cordcal.cli import main
 
 SOURCE = Path(__file__).parents[2] / "src"
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]
@@ -42,22 +40,6 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
         )
 
     return run
-
-
-@pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Call the command in this process; return its exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -1,17 +1,17 @@
-"""The page of the command names every option, and every exit code."""
+"""Every option and exit code is on the page of the command; commands on other pages exist."""
 
 from __future__ import annotations
 
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 import typer
 
 from cordcal.cli._app import EXIT_CODES, app
+from documents import ROOT
 
-MODULE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "command_reference.py"))
+MODULE = runpy.run_path(str(ROOT / "docs" / "command_reference.py"))
 PAGE = MODULE["page"]()
 SECTIONS = dict(
     re.findall(r"^cordcal ([\w ]+)\n-+\n(.*?)(?=^cordcal [\w ]+\n-+$|\Z)", PAGE, re.M | re.S)
@@ -37,3 +37,11 @@ def test_every_option_is_named_with_its_help(name: str) -> None:
 def test_every_exit_code_is_explained() -> None:
     for code, meaning in EXIT_CODES.items():
         assert re.search(rf"^   \* - {code}\n     - {re.escape(meaning)}$", PAGE, re.M)
+
+
+def test_commands_on_other_pages_exist() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/guide_*.py"), ROOT / "README.md"]
+    shown = {name for page in pages for name in re.findall(r"\$ cordcal (\w+)", page.read_text())}
+    assert shown
+    # The study is the command of cordcal-study.
+    assert shown <= {name.split()[0] for name in COMMANDS} | {"study"}

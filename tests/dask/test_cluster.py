@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._errors import ClusterFailure
 
 distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
 
 from distributed.comm import CommClosedError  # noqa: E402
 
-from cordcal.cli import _app  # noqa: E402
+from cordcal.cli import main  # noqa: E402
 from cordcal.dask import cluster as cluster_module  # noqa: E402
 
 PARTS = 4
@@ -94,7 +93,7 @@ def test_a_loss_at_any_stage_is_one_sentence_and_resumed(
 
         return call
 
-    assert _app.run([*job, "here"]) == 0
+    assert main([*job, "here"]) == 0
     run = [*job, "there", "--scheduler", threads]
     with monkeypatch.context() as patch:
         if stage == "submit":
@@ -103,13 +102,13 @@ def test_a_loss_at_any_stage_is_one_sentence_and_resumed(
         else:
             result = failing(distributed.Future.result, 1 if stage == "first" else PARTS)
             patch.setattr(distributed.Future, "result", result)
-        code = _app.run(run)
+        code = main(run)
     errors = capsys.readouterr().err
     assert code == 2, errors
     assert len(errors.splitlines()) == 1
     assert f"{PARTS - 1 if stage == 'last' else 0} of {PARTS} parts are complete" in errors
     assert "--resume" in errors
-    assert _app.run([*run, "--resume"]) == 0
+    assert main([*run, "--resume"]) == 0
     assert outputs("there") == outputs("here")
 
 
@@ -120,7 +119,7 @@ def test_an_error_of_the_work_is_raised_as_it_is(threads: str) -> None:
     for at, kind in enumerate((FileNotFoundError, TimeoutError, cordcal.InputError)):
         with cluster_module.on_cluster(threads) as run, pytest.raises(kind) as caught:
             list(run(work, [at]))
-        assert not isinstance(caught.value, ClusterFailure)
+        assert not isinstance(caught.value, cluster_module.ClusterFailure)
 
 
 def test_a_function_that_cannot_be_sent_is_not_a_lost_connection(threads: str) -> None:
@@ -168,7 +167,7 @@ def test_the_scheduler_dies() -> None:
         results = run(abs, range(3))
         next(results)
         cluster.close()
-        with pytest.raises(ClusterFailure) as caught:
+        with pytest.raises(cluster_module.ClusterFailure) as caught:
             list(results)
     assert caught.value.argument == "scheduler"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import CORD, Lift, PreservingCalibrator, audit, metrics
-from cordcal._errors import InputError
+from cordcal import CORD, InputError, Lift, PreservingCalibrator, audit, metrics
 from cordcal.repair.solve import ROUNDS
 from errors import refused
 

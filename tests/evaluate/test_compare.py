@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import cordcal
 from cordcal import PreservingCalibrator, compare, metrics
-from cordcal._numeric.arrays import softmax
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate.compare import choose_calibrators
@@ -54,7 +54,7 @@ def test_measures_are_those_of_the_reports(data) -> None:
     for report, measured in (
         (reports.direct, entry.direct),
         (reports.repaired, entry.repaired),
-        (softmax(logits[test]), comparison.uncalibrated),
+        (softmax(logits[test], axis=1), comparison.uncalibrated),
     ):
         expected = metrics.measure_all(report, labels[test]).to_dict()
         del expected["n"]
@@ -159,7 +159,7 @@ def test_features_go_only_to_those_that_take_them(data) -> None:
 
         def predict_proba(self, scores, *, features=None):
             assert len(features) == len(scores)
-            return softmax(scores)
+            return softmax(scores, axis=1)
 
         def get_params(self, deep=True):
             return {}
@@ -301,7 +301,7 @@ def test_fingerprint_tells_what_was_measured() -> None:
         fingerprint(evaluation=(scores, labels)),
         fingerprint(groups=first, **known),
         fingerprint(groups=first[::-1], **known),
-        fingerprint(softmax(scores), input="probabilities"),
+        fingerprint(softmax(scores, axis=1), input="probabilities"),
     ]
     assert len(set(different)) == len(different)
     assert fingerprint(keys="vs") == fingerprint(class_names=list("abcd")) == different[0]

@@ -7,7 +7,6 @@ import pytest
 from scipy import optimize, stats
 
 import cordcal
-from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.evaluate.statistics import (
     LikelihoodRatio,
@@ -15,6 +14,7 @@ from cordcal.evaluate.statistics import (
     describe_need,
     describe_tests,
 )
+from internals import CheckedScores
 
 
 def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import cordcal
 from cordcal.calibrators import Size
-from cordcal.cli._app import app
 from cordcal.evaluate import recommendation
 from cordcal.evaluate.statistics import joint_lower_bounds
 
@@ -299,23 +297,23 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_next_step_runs_as_it_is_printed(folder) -> None:
-    shown = CliRunner().invoke(app, ["compare", "scores.npz", "--calibrator", "ts"])
-    assert shown.exit_code == 0, shown.output
-    lines = shown.output.split("Next\n")[1].splitlines()
+def test_the_next_step_runs_as_it_is_printed(folder, call) -> None:
+    code, output, errors = call("compare", "scores.npz", "--calibrator", "ts")
+    assert code == 0, errors
+    lines = output.split("Next\n")[1].splitlines()
     shell = [line.strip() for line in lines if line.startswith("  cordcal ")]
     assert len(shell) == 2
     with np.load("scores.npz") as scores:
         step = cordcal.compare(scores["logits"], scores["labels"], ["ts"]).next_step()
     assert shell == list(step.shell)
-    assert_the_same(shell, step.python)
+    assert_the_same(call, shell, step.python)
 
 
-def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:
+def assert_the_same(call, shell: Sequence[str], python: Sequence[str]) -> None:
     """Run the lines of both kinds; they report the same."""
     for line in shell:
-        done = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert done.exit_code == 0, done.output
+        code, _, errors = call(*shlex.split(line)[1:])
+        assert code == 0, errors
     with np.load("repaired.npz") as written:
         by_command = written["repaired"]
     Path("step.py").write_text("\n".join(python))
@@ -324,7 +322,7 @@ def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("key", ["svs", "blend"])
-def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None:
+def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, call, key: str) -> None:
     with np.load("scores.npz") as arrays:
         comparison = cordcal.compare(arrays["logits"], arrays["labels"], [key])
     comparison.__dict__["recommendation"] = replace(
@@ -334,7 +332,7 @@ def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None
     # The default needs no options.
     assert ("--repair lift" in step.shell[0]) == (key != "blend")
     assert ("--calibrator" in step.shell[0]) == (key != "blend")
-    assert_the_same(step.shell, step.python)
+    assert_the_same(call, step.shell, step.python)
     assert isinstance(cordcal.load("model.safetensors").repair_, cordcal.Lift)
 
 
@@ -346,31 +344,31 @@ def test_an_object_of_ones_own_has_no_lines_to_paste() -> None:
     assert comparison.next_step() is None
 
 
-def test_an_audit_is_strict_too(folder) -> None:
+def test_an_audit_is_strict_too(folder, call) -> None:
     with np.load("scores.npz") as arrays:
         logits, labels = arrays["logits"], arrays["labels"]
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.savez("p.npz", probs=p, labels=(labels + 1) % p.shape[1])
     np.savez("q.npz", probs=p)
     run = ["audit", "--original", "p.npz", "--direct", "q.npz"]
-    assert CliRunner().invoke(app, run).exit_code == 0
-    shown = CliRunner().invoke(app, [*run, "--strict"])
-    assert shown.exit_code == 1
-    assert shown.output.splitlines()[1].startswith("! accuracy")
-    result = CliRunner().invoke(app, [*run, "--strict", "--json"])
-    assert result.exit_code == 1
-    assert json.loads(result.stdout[result.stdout.index("{") :])["concerns"][0]["key"] == "labels"
+    assert call(*run)[0] == 0
+    code, output, _ = call(*run, "--strict")
+    assert code == 1
+    assert output.splitlines()[1].startswith("! accuracy")
+    code, output, _ = call(*run, "--strict", "--json")
+    assert code == 1
+    assert json.loads(output)["concerns"][0]["key"] == "labels"
 
 
-def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder) -> None:
+def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder, call) -> None:
     run = ["compare", "scores.npz", "--calibrator", "ts", "--strict"]
-    assert CliRunner().invoke(app, run).exit_code == 0
+    assert call(*run)[0] == 0
     with np.load("scores.npz") as arrays:
         wrong = arrays["labels"] + 1
         np.savez("wrong.npz", logits=arrays["logits"][wrong < 4], labels=wrong[wrong < 4])
     run[1] = "wrong.npz"
-    shown = CliRunner().invoke(app, run)
-    assert shown.exit_code == 1
-    assert shown.output.splitlines()[1].startswith("! accuracy")
-    assert "next step" not in shown.output
-    assert CliRunner().invoke(app, run[:-1]).exit_code == 0
+    code, output, _ = call(*run)
+    assert code == 1
+    assert output.splitlines()[1].startswith("! accuracy")
+    assert "next step" not in output
+    assert call(*run[:-1])[0] == 0

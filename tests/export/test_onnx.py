@@ -12,12 +12,12 @@ import onnxruntime
 import pytest
 
 import cordcal
-from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.expressions import softmax
 from cordcal.calibrators import calibrator_class
 from cordcal.export import _recipe
 from cordcal.onnx import export
 from errors import refused
+from internals import expressions
+from precision import UNIT_ROUNDOFF
 from products import product
 
 from .conftest import (
@@ -141,7 +141,7 @@ def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
     right = calibrator._map
 
     def wrong(cls, scores, params, *, xp):
-        return right(scores, params, xp=xp) if xp is np else softmax(scores, xp)
+        return right(scores, params, xp=xp) if xp is np else expressions.softmax(scores, xp)
 
     monkeypatch.setattr(calibrator, "_map", classmethod(wrong))
 

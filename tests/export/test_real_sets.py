@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import cordcal
-from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.onnx import export
 from cordcal.torch import PreservingModule
+from precision import UNIT_ROUNDOFF
 
 ROWS = 1000
 # One affine map, one that ties exactly, one that keeps ranks.

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import cordcal
-from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservingModule
 from errors import refused
+from precision import UNIT_ROUNDOFF
 from products import product, some
 
 from .conftest import (

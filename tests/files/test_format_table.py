@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from cordcal.cli._app import app
 from cordcal.files.formats import FORMATS, readable_formats, written_suffixes
 
 DOCS = Path(__file__).parents[2] / "docs" / "files.md"
@@ -26,9 +23,10 @@ def test_the_documentation_has_every_format() -> None:
         assert (other_columns == "pass through") == format_.is_table, format_.name
 
 
-def test_the_help_of_apply_names_every_output_format() -> None:
-    result = CliRunner().invoke(app, ["apply", "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
-    text = " ".join(result.output.split())
+def test_the_help_of_apply_names_every_output_format(call) -> None:
+    code, help_text, _ = call("apply", "--help")
+    assert code == 0
+    text = " ".join(help_text.split())
     for suffix in written_suffixes():
         assert re.search(rf"\b{suffix[1:]}\b", text), suffix
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import softmax
 
 import cordcal
-from cordcal._numeric.arrays import softmax
 from cordcal.cli import main
 from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import pictures_of
@@ -46,7 +46,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
     expected = cordcal.audit(
-        softmax(logits),
+        softmax(logits, axis=1),
         direct,
         labels,
         decision=logits.argmax(axis=1),
@@ -56,7 +56,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
     result = audited.audit.to_dict()
     assert not audited.skipped
     columns = (direct, logits.argmax(axis=1), labels, np.full(ROWS, -1))  # no weights
-    assert audited.fingerprint == str(Fingerprint.of(softmax(logits), *columns))
+    assert audited.fingerprint == str(Fingerprint.of(softmax(logits, axis=1), *columns))
     for name in (
         "n",
         "changes",
@@ -80,7 +80,7 @@ def test_the_pictures_are_those_in_memory(
 ) -> None:
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
-    original, decision = softmax(logits), logits.argmax(axis=1)
+    original, decision = softmax(logits, axis=1), logits.argmax(axis=1)
     repaired = (
         cordcal.CORD()
         .fit(original, direct, decision=decision)
@@ -133,7 +133,7 @@ def test_the_repair_is_that_in_memory(
     options = ["--input", "logits", "--preserve", preserve, "--output", output]
     assert main(["fit", *map(str, files), *map(str, options)]) == 0
     expected = cordcal.CORD(int(preserve)).fit(
-        softmax(logits), direct, decision=logits.argmax(axis=1)
+        softmax(logits, axis=1), direct, decision=logits.argmax(axis=1)
     )
     assert cordcal.load(output).construction_ == expected.construction_
 

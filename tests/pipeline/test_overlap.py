@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._errors import collect_warnings, warn
 from cordcal.files import open_scores
 from cordcal.pipeline.applying import RepairedRows, apply_model
 from cordcal.pipeline.loop import map_overlapped
+from internals import warn
 
 
 def odd(item: int) -> int:
@@ -71,16 +71,6 @@ def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
         ended.set()
         thread.join()
     assert [str(warning.message) for warning in caught] == ["of somebody else", "row 0 is odd"]
-
-
-def test_collecting_ends_with_its_block() -> None:
-    with collect_warnings() as outer:
-        with collect_warnings() as inner:
-            warn("inner")
-        warn("outer")
-    assert (outer, inner) == (["outer"], ["inner"])
-    with pytest.warns(UserWarning, match="outside"):
-        warn("outside")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 import pytest
 from cases import CASES, random_pair, with_zeros
 
-from cordcal._numeric import parallel
 from cordcal.repair import CORD, numpy_engine, rule
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
@@ -71,14 +71,9 @@ def test_eight_threads_at_once() -> None:
     assert all(np.array_equal(rows, repaired) for _, rows in results)
 
 
-def test_workers_use_one_thread() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(parallel.default_threads).result() == 1
-
-
 @pytest.mark.parametrize("threads", [2, 5])
-def test_threads_share_the_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 1000)
+def test_threads_share_the_rows(threads: int, thread_entries: Callable[[int], None]) -> None:
+    thread_entries(1000)
     cord = CORD(threads=1).fit(CASE.original, CASE.direct)
     shared = CORD(threads=threads).fit(CASE.original, CASE.direct)
     assert shared.construction_ == cord.construction_

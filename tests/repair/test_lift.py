@@ -11,7 +11,6 @@ import pytest
 from cases import CASES
 
 import cordcal
-from cordcal._numeric import arrays
 from cordcal.repair import CORD, Lift, LiftConstruction, lift_confidences, lift_rule
 from cordcal.repair.lift import Masses
 from errors import refused
@@ -139,14 +138,14 @@ def test_held_out_masses_replace_those_of_the_reports(rows) -> None:
     assert not fitted.construction_.cross_fitted
 
 
-def test_order_blocks_and_weights_do_not_show(rows, monkeypatch) -> None:
+def test_order_blocks_and_weights_do_not_show(rows, block_entries) -> None:
     original, direct, labels = rows
     whole = Lift().fit(original, direct, labels)
     report = whole.transform(original, direct)
     shuffle = np.random.default_rng(0).permutation(len(labels))
     again = Lift().fit(original[shuffle], direct[shuffle], labels[shuffle])
     assert again.curve_ == whole.curve_
-    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 30)
+    block_entries(30)
     assert Lift().fit(original, direct, labels).curve_ == whole.curve_
     np.testing.assert_array_equal(whole.transform(original, direct), report)
     rowwise = [whole.transform(p, q) for p, q in zip(original, direct, strict=True)]

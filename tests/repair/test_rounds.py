@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal._numeric.exact import ExactSum
 from cordcal.repair.construction import CalibrationRows
 from cordcal.repair.solve import (
     ROUNDS,
@@ -17,6 +16,7 @@ from cordcal.repair.solve import (
     solve,
     solve_in_rounds,
 )
+from internals import ExactSum
 
 
 def check(rows: CalibrationRows, classes: int) -> int:

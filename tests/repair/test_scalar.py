@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -87,13 +88,11 @@ def test_few_passes_on_ordinary_rows() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_order_threads_and_chunks_do_not_matter(
-    threads: int, monkeypatch: pytest.MonkeyPatch
+    threads: int, thread_entries: Callable[[int], None]
 ) -> None:
-    from cordcal._numeric import parallel
-
     case = with_zeros(random_pair(5000, 9, noise=2.0))
     expected = CORD(threads=1).fit(case.original, case.direct).construction_
-    monkeypatch.setattr(parallel, "THREAD_ENTRIES", 2000)
+    thread_entries(2000)
     order = np.random.default_rng(threads).permutation(5000)
     result = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
     assert result == expected

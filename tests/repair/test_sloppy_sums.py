@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.repair import CORD
+from precision import sum_tolerance, sum_warning_level
 
 ENGINES = ("array", "compiled")
 ROWS, CLASSES = 60, 11

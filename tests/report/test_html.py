@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import cordcal
-from cordcal._numeric.arrays import softmax
 from cordcal.evaluate.audit import AuditStream
 from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
@@ -78,9 +78,9 @@ def comparison(logits_and_labels) -> ReportData:
 def audited(request, logits_and_labels) -> ReportData:
     logits, labels = logits_and_labels
     truth = None if request.param == "unlabelled" else labels
-    original = softmax(logits)
+    original = softmax(logits, axis=1)
     shift = [0.0, 0.0, 0.0] if request.param == "unchanged" else [0.5, 0.0, -0.5]
-    direct = softmax(0.6 * logits + shift)
+    direct = softmax(0.6 * logits + shift, axis=1)
     stream = AuditStream(cordcal.CORD().fit(original, direct)).update(original, direct, truth)
     names = ["a", EVIL, "c"]
     audit = stream.result(class_names=names, fitted_here=True, level=0.95, resamples=20, seed=0)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import sklearn
 import skops.io
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
@@ -41,7 +42,6 @@ from sklearn.utils.estimator_checks import (
 
 import cordcal
 from cordcal import calibrators
-from cordcal._numeric.arrays import softmax
 from cordcal.calibrators.blend import Blend
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 from cordcal.sklearn._members import SKLEARN_METHODS
@@ -378,7 +378,7 @@ class TestClassMissingFromAFold:
         member = fit_quietly(model, self.X, self.y).calibrated_classifiers_[2]
         scores = member.scores(self.X)
         np.testing.assert_array_equal(scores[:, :3], member.estimator.decision_function(self.X))
-        np.testing.assert_allclose(softmax(scores)[:, 3], 1e-12, rtol=1e-9)
+        np.testing.assert_allclose(softmax(scores, axis=1)[:, 3], 1e-12, rtol=1e-9)
 
 
 class TestUnusualEstimators:
