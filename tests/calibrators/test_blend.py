@@ -253,7 +253,7 @@ def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # confident rows are separable for some maps
         fitted = make(key).fit(scores, labels, sample_weight=weight)
-        near = cross_fit(fitted, original, labels, weight, folds)
+        near = cross_fit(fitted, folds.rows(original, labels, weight))
         cold = cross_fit_any(lambda: make(key), original, labels, weight, folds)
     first, second = (np.log(np.maximum(x.likelihood, 1e-12)) for x in (near, cold))
     assert abs(np.average(first - second, weights=weight)) < 3e-6

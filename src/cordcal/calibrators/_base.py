@@ -9,7 +9,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
@@ -47,6 +48,8 @@ Role = Literal["base", "rival"]
 
 # Fits on fewer entries take milliseconds: folds are fitted from scratch, to the last digit.
 MIN_ENTRIES_TO_SHARE = 2**15
+# With more entries, 32 MB, scores in a calibrator's domain are converted again for each of them.
+_MAX_ENTRIES_TO_KEEP = 2**22
 
 # The module of each extra that calibrators need.
 _MODULES = {"torch": "torch", "boost": "lightgbm"}
@@ -205,8 +208,6 @@ class FoldRows:
         In that order; the weight may be None.
     folds : sequence of slice
         The rows of each fold.
-    shared : SharedResults
-        What several calibrators compute from these rows.
     """
 
     original: CheckedScores
@@ -214,7 +215,8 @@ class FoldRows:
     labels: Labels
     weight: Vector | None
     folds: Sequence[slice]
-    shared: SharedResults
+    # What several calibrators compute from these rows.
+    shared: SharedResults = field(default_factory=SharedResults)
 
     @property
     def many(self) -> bool:
@@ -223,16 +225,31 @@ class FoldRows:
 
     def scores(self, domain: Domain) -> Matrix:
         """Return all rows in a calibrator's domain, in a new array."""
-        return self.original.in_domain(domain, LOG_FLOOR, rows=self.order)
+        return self._convert(domain, [slice(0, len(self.order))])
+
+    def of(self, fold: slice, domain: Domain) -> Matrix:
+        """Return the scores of one fold, in a new array."""
+        return self._convert(domain, [fold])
 
     def without(
         self, fold: slice, domain: Domain, memory: Matrix | None = None
     ) -> tuple[Matrix, Labels, Vector | None]:
         """Return the scores, labels and weights of the other folds, the scores in ``memory``."""
+        others = slice(0, fold.start), slice(fold.stop, len(self.order))
         weight = None if self.weight is None else np.delete(self.weight, fold)
-        rows = np.delete(self.order, fold)
-        scores = self.original.in_domain(domain, LOG_FLOOR, rows=rows, memory=memory)
-        return scores, np.delete(self.labels, fold), weight
+        return self._convert(domain, others, memory), np.delete(self.labels, fold), weight
+
+    def _convert(
+        self, domain: Domain, parts: Sequence[slice], memory: Matrix | None = None
+    ) -> Matrix:
+        convert = partial(self.original.in_domain, domain, LOG_FLOOR)
+        if self.original.raw.size >= _MAX_ENTRIES_TO_KEEP:
+            rows = np.concatenate([self.order[part] for part in parts])
+            return convert(rows=rows, memory=memory)
+        every = self.shared.get(domain, lambda: convert(rows=self.order))
+        count = sum(part.stop - part.start for part in parts)
+        memory = np.empty((count, self.original.classes)) if memory is None else memory[:count]
+        return np.concatenate([every[part] for part in parts], out=memory)
 
 
 class Calibrator(Estimator, ABC):

@@ -513,7 +513,7 @@ def masses_held_out(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has issued them
             if isinstance(fitted, Calibrator) and not fitted.needs_features:
-                return cross_fit(fitted, original, truth, weight, folds).masses
+                return cross_fit(fitted, folds.rows(original, truth, weight)).masses
             return cross_fit_any(new, original, truth, weight, folds, features).masses
     except ValueError as error:
         raise InputError(

@@ -26,7 +26,7 @@ from cordcal._numeric.parallel import default_threads, one_blas_thread, run_task
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.labels import check_two_classes
-from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, FoldRows, SharedResults
 from cordcal.calibrators._base import fit_calibrator as fit_calibrator
 from cordcal.calibrators._base import predict_calibrated as predict_calibrated
@@ -57,9 +57,9 @@ class HeldOut:
         """Allocate the arrays."""
         return cls(np.empty(rows), Masses(np.empty(rows), np.empty(rows)))
 
-    def store(self, rows: Labels, direct: Matrix, labels: Labels, decision: Labels) -> None:
+    def store(self, rows: Labels | slice, direct: Matrix, labels: Labels, decision: Labels) -> None:
         """Store what the direct probabilities of some rows say."""
-        self.likelihood[rows] = direct[np.arange(len(rows)), labels[rows]]
+        self.likelihood[rows] = direct[np.arange(len(direct)), labels[rows]]
         masses = decision_masses(direct, decision[rows])
         self.masses.mass[rows], self.masses.rest[rows] = masses.mass, masses.rest
 
@@ -132,6 +132,18 @@ class Folds:
             f"only {distinct} rows are distinct, so their copies are in several folds",
         )
 
+    def rows(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> FoldRows:
+        """Sort calibration rows by their folds; without any of these there must be two classes."""
+        order = np.argsort(self.number, kind="stable")
+        ends = np.cumsum(np.bincount(self.number, minlength=self.count)).tolist()
+        folds = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+        labels, weight = labels[order], _take(weight, order)
+        for fold in folds:
+            check_two_classes(
+                np.delete(labels, fold), None if weight is None else np.delete(weight, fold)
+            )
+        return FoldRows(original, order, labels, weight, folds)
+
 
 def _deal(
     digest: npt.NDArray[np.uint64], labels: Labels, weight: Vector, count: int
@@ -175,11 +187,11 @@ def _deal(
 
 def _leaves_two_classes(number: npt.NDArray[np.intp], labels: Labels, count: int) -> bool:
     """Return whether at least two classes remain without any one of the folds."""
-    folds, classes = np.unique(np.stack([number, labels]), axis=1)
-    names, spread = np.unique(classes, return_counts=True)
+    rows = np.bincount(number + count * labels, minlength=count * (labels.max() + 1))
+    present = rows.reshape(-1, count) > 0
     # A class is missing without a fold if all its rows are in that fold.
-    missing = np.bincount(folds[np.isin(classes, names[spread == 1])], minlength=count)
-    return bool(names.size - missing.max() >= 2)
+    missing = present[present.sum(axis=1) == 1].sum(axis=0)
+    return bool(present.any(axis=1).sum() - missing.max() >= 2)
 
 
 def check_folds(folds: Any, rows: int) -> None:
@@ -190,55 +202,31 @@ def check_folds(folds: Any, rows: int) -> None:
         raise InputError("scores", "has one row, and cross-fitting needs two", "pass more rows")
 
 
-def cross_fit(
-    fitted: Calibrator,
-    original: CheckedScores,
-    labels: Labels,
-    weight: Vector | None,
-    folds: Folds,
-    shared: SharedResults | None = None,
-) -> HeldOut:
+def cross_fit(fitted: Calibrator, rows: FoldRows) -> HeldOut:
     """Fit a calibrator per fold on the other rows, and apply it to the rows of the fold.
 
     Parameters
     ----------
     fitted : Calibrator
         The calibrator, fitted on all rows; the folds start from it.
-    original, labels, weight
+    rows : FoldRows
         The calibration rows.
-    folds : Folds
-        Which rows are held out together.
-    shared : SharedResults, optional
-        What other calibrators cross-fitted on the same rows and folds have computed.
     """
-    held_out = HeldOut.empty(len(labels))
-    for test, direct in _fold_predictions(fitted, original, labels, weight, folds, shared):
-        held_out.store(test, direct, labels, original.decision)
+    sorted_rows, held_out = (HeldOut.empty(len(rows.order)) for _ in range(2))
+    decision = rows.original.decision[rows.order]
+    for fold, direct in _fold_predictions(fitted, rows):
+        sorted_rows.store(fold, direct, rows.labels, decision)
+    held_out.likelihood[rows.order] = sorted_rows.likelihood
+    held_out.masses.mass[rows.order] = sorted_rows.masses.mass
+    held_out.masses.rest[rows.order] = sorted_rows.masses.rest
     return held_out
 
 
-def _fold_predictions(
-    fitted: Calibrator,
-    original: CheckedScores,
-    labels: Labels,
-    weight: Vector | None,
-    folds: Folds,
-    shared: SharedResults | None = None,
-) -> Iterator[tuple[Labels, Matrix]]:
-    """Yield the rows of each fold, and their direct probabilities fitted on the others."""
-    order = np.argsort(folds.number, kind="stable")
-    ends = np.cumsum(np.bincount(folds.number, minlength=folds.count)).tolist()
-    slices = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
-    rows = FoldRows(
-        original, order, labels[order], _take(weight, order), slices, shared or SharedResults()
-    )
-    for number in range(folds.count):
-        train = folds.number != number
-        check_two_classes(labels[train], _take(weight, train))
+def _fold_predictions(fitted: Calibrator, rows: FoldRows) -> Iterator[tuple[slice, Matrix]]:
+    """Yield each fold, and its rows' direct probabilities fitted on the others."""
     with one_blas_thread():
-        for fold, model in zip(slices, fitted._fit_folds(rows), strict=True):
-            scores = original.in_domain(fitted.works_on, LOG_FLOOR, rows=order[fold])
-            yield order[fold], model._predict_in_domain(scores)
+        for fold, model in zip(rows.folds, fitted._fit_folds(rows), strict=True):
+            yield fold, model._predict_in_domain(rows.of(fold, fitted.works_on))
 
 
 def cross_fit_any(
@@ -311,9 +299,15 @@ class FitCache:
         self, original: CheckedScores, labels: Labels, weight: Vector | None, folds: Folds
     ) -> None:
         self.original, self.labels, self.weight, self.folds = original, labels, weight, folds
-        self._shared, self._shared_by_folds = SharedResults(), SharedResults()
+        self._shared = SharedResults()
         self._fits: dict[str, Fit] = {}
         self._candidates: dict[str, tuple[Candidate | None, str | None]] = {}
+
+    def _fold_rows(self) -> FoldRows:
+        rows: FoldRows = self._shared.get(
+            "folds", lambda: self.folds.rows(self.original, self.labels, self.weight)
+        )
+        return rows
 
     def fit(self, key: str) -> Fit:
         """Return a calibrator fitted on all rows."""
@@ -367,11 +361,10 @@ class FitCache:
         model = make(key, input=self.original.kind)
         model._shared = self._shared
         self._fit(model)
-        direct = np.empty(self.original.raw.shape)
-        rows = self.original, self.labels, self.weight, self.folds, self._shared_by_folds
+        direct, rows = np.empty(self.original.raw.shape), self._fold_rows()
         with _record_warnings():
-            for test, part in _fold_predictions(model, *rows):
-                direct[test] = part
+            for fold, part in _fold_predictions(model, rows):
+                direct[rows.order[fold]] = part
         return direct
 
     def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
@@ -383,14 +376,8 @@ class FitCache:
                 self._fits[key] = self._fit(model)
             fit = self._fits[key]
             with _record_warnings() as messages:
-                held_out = getattr(fit.model, "held_out_", None) or cross_fit(
-                    fit.model,
-                    self.original,
-                    self.labels,
-                    self.weight,
-                    self.folds,
-                    self._shared_by_folds,
-                )
+                known = getattr(fit.model, "held_out_", None)
+                held_out = known or cross_fit(fit.model, self._fold_rows())
             fit.model._forget()
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
