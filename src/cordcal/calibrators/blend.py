@@ -249,8 +249,9 @@ class Blend(Calibrator):
         large = mixture.shares >= _MIN_SHARE
         for key in itertools.compress(keys, ~large):
             self.notes_[key] = "its share is below half a percent"
-        keys = list(itertools.compress(keys, large))
-        mixture = self._shares(candidates, keys, fit_cache)
+        if not large.all():
+            keys = list(itertools.compress(keys, large))
+            mixture = self._shares(candidates, keys, fit_cache, mixture.shares[large])
         self.weights_, self.objective_, self.gap_ = mixture.shares, mixture.loss, mixture.gap
         self.members_ = {key: candidates[key].model for key in keys}
         parts = [candidates[key].held_out for key in keys]
@@ -264,7 +265,10 @@ class Blend(Calibrator):
 
     @staticmethod
     def _shares(
-        candidates: Mapping[str, Candidate], keys: Sequence[str], fit_cache: FitCache
+        candidates: Mapping[str, Candidate],
+        keys: Sequence[str],
+        fit_cache: FitCache,
+        start: Vector | None = None,
     ) -> Mixture:
         likelihood = np.stack([candidates[key].held_out.likelihood for key in keys])
         w = np.ones(likelihood.shape[1]) if fit_cache.weight is None else fit_cache.weight
@@ -275,7 +279,7 @@ class Blend(Calibrator):
         sizes = np.array([candidates[key].model.size.at(classes) for key in keys])
         prior = _prior(sizes <= _MAX_SIMPLE_SIZE, float(w[wrong].sum()))
         prior += _RATED_ROWS * _rating(likelihood, w)
-        return best_shares(likelihood, w, prior)
+        return best_shares(likelihood, w, prior, start)
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         return self._predict_checked(CheckedScores.from_scores(scores, self.input))
@@ -427,7 +431,9 @@ class Mixture:
     gap: float
 
 
-def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
+def best_shares(
+    likelihood: Matrix, weight: Vector, prior: Vector, start: Vector | None = None
+) -> Mixture:
     """Return the shares π on the simplex that minimise −Σ w log(π·a) − Σ prior·log π.
 
     Parameters
@@ -438,6 +444,8 @@ def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
         Weights of the rows; their sum is the number of rows.
     prior : ndarray of shape (members,)
         Pseudo-rows of each member; all above zero.
+    start : ndarray of shape (members,), optional
+        Where the search starts, above zero; by default with equal shares.
 
     Notes
     -----
@@ -445,31 +453,27 @@ def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
     the minimum over all positive π therefore lies on the simplex.
     """
     a = np.maximum(likelihood, LOG_FLOOR)
-    total = float(weight.sum() + prior.sum())
+    total, rows = float(weight.sum() + prior.sum()), float(weight.sum())
 
-    def value(x: Vector) -> float:
-        losses = weight * np.log(a.T @ x)
+    def value(x: Vector, mixed: Vector) -> float:
+        losses = weight * np.log(mixed)
         return total * float(x.sum()) - float(losses.sum() + (prior * np.log(x)).sum())
 
-    x = np.full(len(prior), 1.0 / len(prior))
+    x = np.full(len(prior), 1.0 / len(prior)) if start is None else start / start.sum()
+    mixed = x @ a
     for _ in range(_MAX_STEPS):
-        pull, hessian = _derivatives(a, weight, prior, x)
+        ratio = a / mixed
+        # The gradient of Σ w log(x·a) + Σ prior·log x, and −Hessian.
+        pull = ratio @ weight + prior / x
         if _gap(pull, x) <= _MAX_GAP * total:
             break
-        step: Vector = np.linalg.solve(hessian, pull - total).astype(np.float64)
-        x = _line_search(value, x, step, float((pull - total) @ step))
+        hessian = (ratio * weight) @ ratio.T + np.diag(prior / (x * x))
+        step = np.linalg.solve(hessian, pull - total)
+        x, mixed = _line_search(value, a, x, mixed, step, float((pull - total) @ step))
     x = x / x.sum()
-    pull, _ = _derivatives(a, weight, prior, x)
-    rows = float(weight.sum())
-    loss = -float((weight * np.log(a.T @ x)).sum()) / rows
-    return Mixture(x, loss, _gap(pull, x) / rows)
-
-
-def _derivatives(a: Matrix, weight: Vector, prior: Vector, x: Vector) -> tuple[Vector, Matrix]:
-    """Return the gradient of Σ w log(x·a) + Σ prior·log x, each member's pull, and −Hessian."""
-    ratio = a / (a.T @ x)
-    pull = ratio @ weight + prior / x
-    return pull, (ratio * weight) @ ratio.T + np.diag(prior / (x * x))
+    mixed = x @ a
+    pull = (a / mixed) @ weight + prior / x
+    return Mixture(x, -float((weight * np.log(mixed)).sum()) / rows, _gap(pull, x) / rows)
 
 
 def _gap(pull: Vector, x: Vector) -> float:
@@ -477,17 +481,27 @@ def _gap(pull: Vector, x: Vector) -> float:
     return float(pull.max() - pull @ x)
 
 
-def _line_search(value: Callable[[Vector], float], x: Vector, step: Vector, slope: float) -> Vector:
+def _line_search(
+    value: Callable[[Vector, Vector], float],
+    a: Matrix,
+    x: Vector,
+    mixed: Vector,
+    step: Vector,
+    slope: float,
+) -> tuple[Vector, Vector]:
     """Take a Newton step, halved until it stays positive and lowers the value enough."""
-    current, size = value(x), 1.0
+    current, size = value(x, mixed), 1.0
     # Close to the optimum values differ only by rounding, and a full step is right.
     near = slope < 1e-9 * abs(current)
     while size > 1e-12:
-        following = x + size * step
-        if (following > 0.0).all() and (near or value(following) <= current - 0.25 * size * slope):
-            return following
+        new_x = x + size * step
+        new_mixed = new_x @ a
+        if (new_x > 0.0).all() and (
+            near or value(new_x, new_mixed) <= current - 0.25 * size * slope
+        ):
+            return new_x, new_mixed
         size *= 0.5
-    return x
+    return x, mixed
 
 
 def masses_held_out(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, collect_warnings, collected
-from cordcal._numeric.arrays import row_digests
+from cordcal._numeric.arrays import BLOCK_ENTRIES, row_digests
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
@@ -214,8 +214,16 @@ def cross_fit(fitted: Calibrator, rows: FoldRows) -> HeldOut:
     """
     sorted_rows, held_out = (HeldOut.empty(len(rows.order)) for _ in range(2))
     decision = rows.original.decision[rows.order]
+    parts: list[Matrix] = []
+    start = 0
     for fold, direct in _fold_predictions(fitted, rows):
-        sorted_rows.store(fold, direct, rows.labels, decision)
+        parts.append(direct)
+        # Few rows are stored together.
+        if fold.stop == len(decision) or sum(part.size for part in parts) >= BLOCK_ENTRIES:
+            some = direct if len(parts) == 1 else np.concatenate(parts)
+            sorted_rows.store(slice(start, fold.stop), some, rows.labels, decision)
+            start = fold.stop
+            parts.clear()
     held_out.likelihood[rows.order] = sorted_rows.likelihood
     held_out.masses.mass[rows.order] = sorted_rows.masses.mass
     held_out.masses.rest[rows.order] = sorted_rows.masses.rest
