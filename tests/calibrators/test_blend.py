@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
+from cordcal._numeric.types import Parameters
 from cordcal.calibrators import (
     Calibrator,
     _base,
@@ -307,6 +309,19 @@ def test_a_blend_is_the_sum_of_its_members() -> None:
     np.testing.assert_allclose(mixed.masses.mass + mixed.masses.rest, 1.0, rtol=1e-14)
 
 
+def test_shared_steps_do_not_change_a_bit() -> None:
+    scores, labels = rows()
+    blend = Blend().fit(scores, labels)
+    for temperature in (blend.members_["svs"].temperature_, 3.0):
+        blend.members_["svs"].temperature_ = temperature
+        for count in (1, 7, len(scores)):
+            parts = [m.predict_proba(scores[:count]) for m in blend.members_.values()]
+            expected = parts[0] * blend.weights_[0]
+            for share, part in zip(blend.weights_[1:], parts[1:], strict=True):
+                expected += part * share
+            np.testing.assert_array_equal(blend.predict_proba(scores[:count]), expected)
+
+
 def test_a_seed_decides_everything() -> None:
     scores, labels = rows()
     first, again, other = (Blend(("ts", "vs"), seed=seed).fit(scores, labels) for seed in (0, 0, 1))
@@ -582,13 +597,13 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
     monkeypatch.setattr(blend_module, "BLOCK_ENTRIES", 64)
     thread_entries(64)
     predicted, names = [], set()
-    ts = blend.members_["ts"]
-    original = ts._predict_in_domain
-    monkeypatch.setattr(
-        ts,
-        "_predict_in_domain",
-        lambda block: (names.add(threading.current_thread().name), original(block))[1],
-    )
+    original = TemperatureScaling._map
+
+    def recorded(scores: np.ndarray, params: Parameters, *, xp: Any) -> np.ndarray:
+        names.add(threading.current_thread().name)
+        return original(scores, params, xp=xp)
+
+    monkeypatch.setattr(TemperatureScaling, "_map", staticmethod(recorded))
     for threads in (1, 3):
         monkeypatch.setattr(blend_module, "default_threads", lambda count=threads: count)
         predicted.append(blend.predict_proba(scores))

@@ -8,13 +8,30 @@ overwrite: write ``x * y`` if ``x`` is needed again, else ``times(x, y, xp)``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from cordcal._numeric.types import Array, Domain, Kind, Namespace
+from cordcal._numeric.types import Array, Domain, Kind, Namespace, Parameters
 
 # Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
 # anyway, and products with them stay finite.
 LOWEST_SHIFTED = -1e15
+
+
+def copied(x: Array, xp: Namespace) -> Array:
+    """Return an array to overwrite; only NumPy's is a copy."""
+    return x.copy() if xp is np else x
+
+
+def shared(name: str, compute: Callable[[], Array], params: Parameters, xp: Namespace) -> Array:
+    """Return ``compute()``, which maps with the same ``params["shared_"]`` compute only once."""
+    results = params.get("shared_")
+    if results is None:
+        return compute()
+    if name not in results:
+        results[name] = compute()
+    return copied(results[name], xp)
 
 
 def times(x: Array, y: float | Array, xp: Namespace) -> Array:

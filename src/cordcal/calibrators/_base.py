@@ -39,6 +39,7 @@ from cordcal._validation.scores import (
     read_scores,
     rescale_large_weights,
 )
+from cordcal.calibrators._curves import CurveSearch, prepare_curves
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
@@ -439,6 +440,8 @@ class Calibrator(Estimator, ABC):
         if known is None or any(map(operator.is_not, attributes, known[0])):
             # Python's numbers, because NumPy takes longer for arrays without dimensions.
             params = {name: x if x.ndim else x.item() for name, x in self._parameters().items()}
+            if "begin_x_" in params:
+                params["search_"] = CurveSearch.of(params)
             known = _known_parameters[self] = attributes, params
         return known[1]
 
@@ -584,9 +587,16 @@ class Calibrator(Estimator, ABC):
         """Drop the private attributes of a fit."""
         self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
 
+    @classmethod
+    def _is_mapped(cls) -> bool:
+        """Whether a prediction is `_map` block by block, and nothing else."""
+        return cls._predict_in_domain is Calibrator._predict_in_domain
+
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map validated scores block by block, in place."""
         params = self._numpy_parameters()
+        if "search_" in params:
+            prepare_curves(scores.size)
         for rows in row_blocks(*scores.shape, entries=BLOCK_ENTRIES):
             block = scores[rows]
             direct = self._map(block, params, xp=np)

@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import maximum, minimum
+from cordcal._numeric.arrays import scratch
+from cordcal._numeric.expressions import minimum
 from cordcal._numeric.types import Array, Parameters, Vector
+from cordcal.repair.dispatch import compiled_engine
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
 _PIECE = 2**15
 # Size of a table of starting points: for all curves together, and at least for each of them.
-_TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**9
-# With at most this many knots, comparing with each is faster than a search.
-_FEW_KNOTS = 16
+_TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**8
+# With at most this many points, comparing with each is faster than a search.
+_FEW_POINTS = 16
 # Up to this many entries, plain Python is faster than a dozen calls of NumPy.
 _FEW_ENTRIES = 32
 
@@ -41,7 +43,8 @@ def curve_parameters(
     knot_start : ndarray of int, optional
         Index of each curve's first knot, then the number of knots; by default there is one curve.
     slope : ndarray, optional
-        The slope right of each knot, 0 for the last; by default that to the next knot.
+        The slopes of each curve, left of its first knot and right of each knot; by default it
+        is linear between the knots and constant beyond them.
 
     Examples
     --------
@@ -50,195 +53,27 @@ def curve_parameters(
     array([[0. , 0.1, 0.6, 1. ]])
     """
     start = np.array([0, knot_x.size]) if knot_start is None else knot_start
-    count = np.diff(start)
-    rounds = int(count.max() - 1).bit_length()
+    first, count = start[:-1], np.diff(start)
     padded = np.full((count.size, count.max()), np.inf)
     padded[np.arange(count.max()) < count[:, None]] = knot_x
-    params = {
-        "knot_x_": knot_x,
-        "knot_y_": knot_y,
-        "knot_start_": start,
+    if slope is None:
+        slope = np.insert(_slopes(knot_x, knot_y, start), first, 0.0)
+    return {
+        # Each curve is a list of half-lines, each valid up to the next; the first and the second
+        # begin at the first knot, to its left and to its right.
+        "begin_x_": np.insert(knot_x, first, knot_x[first]),
+        "begin_y_": np.insert(knot_y, first, knot_y[first]),
+        "slope_": slope,
+        "curve_start_": start + np.arange(start.size),
         # For torch, and for graphs.
         "padded_": padded,
-        "stride_": 2 ** np.arange(rounds, dtype=np.int64)[::-1],
+        "stride_": 2 ** np.arange(int(count.max()).bit_length(), dtype=np.int64)[::-1],
     }
-    return params if slope is None else {**params, "slope_": slope}
 
 
-def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
-    """Evaluate one curve at every entry, or a different one per column, as `numpy.interp` does.
-
-    ``params`` comes from `curve_parameters`.  NumPy arrays are overwritten.
-    """
-    if xp is np:
-        search = params.get("search_") or CurveSearch.of(params)
-        if isinstance(params, dict):
-            params["search_"] = search  # for the next rows
-        return search.interpolate(x)
-    knot_x, start = params["knot_x_"], params["knot_start_"]
-    if hasattr(xp, "searchsorted"):
-        at = _search_torch(x, params, xp)
-    else:
-        at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
-        for i in range(params["stride_"].shape[0]):
-            candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
-            at = xp.where(knot_x[candidate] <= x, candidate, at)
-    x0, y0 = knot_x[at], params["knot_y_"][at]
-    if "slope_" in params:
-        slope = params["slope_"][at]
-    else:
-        right = minimum(at + 1, start[1:] - 1, xp)
-        run = knot_x[right] - x0
-        slope = (params["knot_y_"][right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
-    return slope * maximum(x - x0, 0.0, xp) + y0
-
-
-def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
-    """Return each entry's last knot at or below it, else its curve's first one."""
-    knots, start = params["padded_"], params["knot_start_"]
-    if knots.shape[0] == 1:
-        above = xp.searchsorted(knots[0], x, right=True)
-    else:
-        above = xp.searchsorted(knots, x.T.contiguous(), right=True).T
-    # Also a NaN stays within its curve.
-    return xp.clamp(above + (start[:-1] - 1), min=start[:-1], max=start[1:] - 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CurveSearch:
-    """Curves prepared for NumPy: the search for an entry's last knot starts from a table.
-
-    The table goes by the leading bits of an entry, which order numbers from 0 on.  Infinite
-    knots follow each curve's last one, so that no step of the search leaves the curve.
-    """
-
-    knot_x: Vector
-    knot_y: Vector
-    slope: Vector
-    # Each curve's value and end of its first level.
-    first_y: Vector
-    first_end: Vector
-    strides: list[int]
-    # Each curve's first knot; with a table, what to add to an entry's bits to find its place there.
-    origin: Positions
-    table: Positions | None
-    bounds: tuple[float, float]
-    shift: int
-    # The knots after the first one, if they are few.
-    counted: list[float]
-    # Abscissas, values and slopes, and each curve's part of them, if there are few curves.
-    lists: tuple[list[float], ...]
-    ranges: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, params: Parameters) -> CurveSearch:
-        """Prepare the curves of `curve_parameters`."""
-        knot_x, knot_y, start = params["knot_x_"], params["knot_y_"], params["knot_start_"]
-        origin, strides = start[:-1], params["stride_"].tolist()
-        second = np.minimum(origin + 1, start[1:] - 1)
-        first_end = np.where(knot_y[second] == knot_y[origin], knot_x[second], knot_x[origin])
-        # Above zero, because the bits of −0 are those of the smallest integer.
-        low = max(float(knot_x[second].min()), np.finfo(np.float64).tiny)
-        table, bounds, shift = None, (low, max(low, float(knot_x.max()))), 0
-        if knot_x.min() >= 0.0 and len(strides) > 1:
-            table, shift = _start_table(knot_x, start, *bounds)
-            most = int(np.diff(table, axis=1, append=start[1:, None] - 1).max())
-            strides = [2**power for power in reversed(range(most.bit_length()))]
-        # How far the infinite knots of earlier curves move a curve.
-        moved = sum(strides) * np.arange(origin.size)
-        place = np.arange(knot_x.size) + np.repeat(moved, np.diff(start))
-        slope = params["slope_"] if "slope_" in params else _slopes(knot_x, knot_y, start)
-        padded_x, padded_y, padded_slope = (
-            np.full(knot_x.size + sum(strides) * origin.size, np.inf) for _ in range(3)
-        )
-        padded_x[place], padded_y[place], padded_slope[place] = knot_x, knot_y, slope
-        first_y, origin = knot_y[origin], origin + moved
-        if table is not None:
-            origin = np.arange(origin.size) * table.shape[1] - (_bits(bounds[0]) >> shift)
-            table = (table + moved[:, None]).ravel()
-        counted = knot_x[1:].tolist() if start.size == 2 and knot_x.size <= _FEW_KNOTS else []
-        # Many curves are evaluated at many entries.
-        is_short = origin.size <= _FEW_ENTRIES
-        lists = tuple(part.tolist() for part in (knot_x, knot_y, slope)) if is_short else ()
-        return cls(
-            padded_x,
-            padded_y,
-            padded_slope,
-            first_y,
-            first_end,
-            strides,
-            origin,
-            table,
-            bounds,
-            shift,
-            counted,
-            lists,
-            list(itertools.pairwise(start.tolist())),
-        )
-
-    def interpolate(self, x: Array) -> Array:
-        """Evaluate the curves at all entries, in place."""
-        if x.size <= _FEW_ENTRIES:
-            return self._evaluate_few(x)
-        origin = np.broadcast_to(self.origin, x.shape)
-        if x.size > _PIECE and not self.counted:
-            above = x > self.first_end
-            # With many classes most entries often lie on their curve's first level.
-            if 2 * np.count_nonzero(above) < x.size:
-                some = x[above]
-                self._evaluate(some, origin[above])
-                x[...] = self.first_y
-                x[above] = some
-                return x
-        self._evaluate(x, origin)
-        return x
-
-    def _evaluate_few(self, x: Array) -> Array:
-        """Evaluate a curve at each entry in place, one by one."""
-        knot_x, knot_y, slope = self.lists
-        values = []
-        for value, (begin, end) in zip(x.ravel().tolist(), itertools.cycle(self.ranges)):
-            at = max(bisect_right(knot_x, value, begin, end) - 1, begin)
-            values.append(slope[at] * max(value - knot_x[at], 0.0) + knot_y[at])
-        x[...] = np.reshape(values, x.shape)
-        return x
-
-    def _evaluate(self, x: Array, origin: Positions) -> None:
-        """Evaluate a curve at each entry in place, a few rows at a time."""
-        rows = max(1, _PIECE * len(x) // max(1, x.size))
-        shape = x[:rows].shape
-        buffers = np.empty(shape, np.intp), np.empty(shape, np.intp), np.empty(shape)
-        for begin in range(0, len(x), rows):
-            part = x[begin : begin + rows]
-            at, step, value = (buffer[: len(part)] for buffer in buffers)
-            self._find(part, origin[begin : begin + rows], at, step, value)
-            part -= np.take(self.knot_x, at, out=value, mode="clip")
-            np.maximum(part, 0.0, out=part)
-            part *= np.take(self.slope, at, out=value, mode="clip")
-            part += np.take(self.knot_y, at, out=value, mode="clip")
-
-    def _find(
-        self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
-    ) -> None:
-        """Set ``at`` to each entry's last knot at or below it, else its curve's first one."""
-        if self.counted:
-            count = np.zeros(x.shape, dtype=np.int8)
-            for knot in self.counted:
-                count += (x >= knot).view(np.int8)
-            at[...] = count
-            return
-        if self.table is None:
-            at[...] = origin
-        else:
-            np.maximum(x, self.bounds[0], out=value)
-            np.minimum(value, self.bounds[1], out=value)
-            np.right_shift(value.view(np.int64), self.shift, out=step)
-            step += origin
-            np.take(self.table, step, out=at, mode="clip")
-        for stride in self.strides:
-            np.take(self.knot_x[stride:], at, out=value, mode="clip")
-            np.multiply(value <= x, stride, out=step)
-            at += step
+def prepare_curves(entries: int) -> None:
+    """Load the kernel if it pays for this many entries; blocks of them then use it."""
+    compiled_engine("curves", entries)
 
 
 def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vector:
@@ -249,30 +84,198 @@ def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vec
     return slope
 
 
+def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
+    """Evaluate one curve at every entry, or a different one per column.
+
+    ``params`` comes from `curve_parameters`.  NumPy arrays are overwritten.
+    """
+    if xp is np:
+        search = params.get("search_") or CurveSearch.of(params)
+        return search.interpolate(x)
+    begin_x, start = params["begin_x_"], params["curve_start_"]
+    if hasattr(xp, "searchsorted"):
+        at = _search_torch(x, params, xp)
+    else:
+        at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
+        for i in range(params["stride_"].shape[0]):
+            candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
+            at = xp.where(begin_x[candidate] <= x, candidate, at)
+    return params["slope_"][at] * (x - begin_x[at]) + params["begin_y_"][at]
+
+
+def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
+    """Return the last half-line that begins at or below each entry."""
+    knots, start = params["padded_"], params["curve_start_"]
+    if knots.shape[0] == 1:
+        return xp.searchsorted(knots[0], x, right=True)
+    above = xp.searchsorted(knots, x.T.contiguous(), right=True).T
+    # Also a NaN stays within its curve.
+    return xp.clamp(above + start[:-1], max=start[1:] - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurveSearch:
+    """Curves prepared for NumPy: the search for an entry's half-line starts from a table.
+
+    The table goes by the leading bits of an entry, which order numbers from 0 on.  Infinite
+    abscissas follow each curve's last one, so that no step of the search leaves the curve.
+    """
+
+    x: Vector
+    y: Vector
+    slope: Vector
+    # Each curve's first half-line; with a table, what to add to an entry's bits to find its place
+    # there.
+    origin: Positions
+    table: Positions | None
+    bounds: tuple[float, float]
+    shift: int
+    # Without a table: the steps of a binary search, or all abscissas of one curve if they are few.
+    strides: list[int]
+    counted: list[float]
+    # Abscissas, values and slopes, and each curve's part of them, if there are few curves.
+    lists: tuple[list[float], ...]
+    ranges: list[tuple[int, int]]
+    # What the kernel gets, except for the entries, if it can evaluate the curves.
+    compiled: tuple[Any, ...] | None
+
+    @classmethod
+    def of(cls, params: Parameters) -> CurveSearch:
+        """Prepare the curves of `curve_parameters`."""
+        x, y, slope, start = (
+            params[name] for name in ("begin_x_", "begin_y_", "slope_", "curve_start_")
+        )
+        origin, strides = start[:-1], params["stride_"].tolist()
+        curves, is_single = origin.size, origin.size == 1
+        # Many curves are evaluated at many entries.
+        lists = tuple(part.tolist() for part in (x, y, slope)) if curves <= _FEW_ENTRIES else ()
+        counted = x[1:].tolist() if is_single and x.size <= _FEW_POINTS else []
+        # Above zero, because the bits of −0 are those of the smallest integer.
+        low = max(float(x[np.minimum(origin + 2, start[1:] - 1)].min()), np.finfo(np.float64).tiny)
+        table, bounds, shift = None, (low, max(low, float(x.max()))), 0
+        if x.min() >= 0.0 and len(strides) > 1 and not counted:
+            table, shift = _start_table(x, start, *bounds)
+            strides = [1]
+        # How far the infinite abscissas of earlier curves move a curve.
+        moved = sum(strides) * np.arange(curves)
+        place = np.arange(x.size) + np.repeat(moved, np.diff(start))
+        padded_x, padded_y, padded_slope = (
+            np.full(x.size + sum(strides) * curves, np.inf) for _ in range(3)
+        )
+        padded_x[place], padded_y[place], padded_slope[place] = x, y, slope
+        origin = origin + moved
+        if table is not None:
+            origin = np.arange(curves) * table.shape[1] - (_bits(bounds[0]) >> shift)
+            table = (table + moved[:, None]).ravel()
+        ranges = list(itertools.pairwise(start.tolist()))
+        compiled: tuple[Any, ...] | None = None
+        if table is not None:
+            compiled = (padded_x, padded_y, padded_slope, origin, table, *bounds, shift)
+        elif counted:
+            compiled = (x, y, slope, origin, origin[:0], *bounds, shift)
+        return cls(
+            padded_x,
+            padded_y,
+            padded_slope,
+            origin,
+            table,
+            bounds,
+            shift,
+            strides,
+            counted,
+            lists,
+            ranges,
+            compiled,
+        )
+
+    def interpolate(self, x: Array) -> Array:
+        """Evaluate the curves at all entries, in place."""
+        if x.size <= _FEW_ENTRIES:
+            return self._evaluate_few(x)
+        if self.compiled is not None and x.ndim == 2 and x.flags.c_contiguous:
+            engine: Any = compiled_engine("curves", 0)
+            if engine is not None:
+                engine.evaluate_curves(x, *self.compiled)
+                return x
+        origin = np.broadcast_to(self.origin, x.shape)
+        rows = max(1, _PIECE * len(x) // max(1, x.size))
+        with scratch(3 * x[:rows].size) as memory:
+            for begin in range(0, len(x), rows):
+                part = x[begin : begin + rows]
+                at, step, value = memory[: 3 * part.size].reshape(3, *part.shape)
+                at, step = at.view(np.intp), step.view(np.intp)
+                self._find(part, origin[begin : begin + rows], at, step, value)
+                part -= np.take(self.x, at, out=value, mode="clip")
+                part *= np.take(self.slope, at, out=value, mode="clip")
+                part += np.take(self.y, at, out=value, mode="clip")
+        return x
+
+    def _evaluate_few(self, x: Array) -> Array:
+        """Evaluate a curve at each entry in place, one by one."""
+        begin_x, begin_y, slope = self.lists
+        values = []
+        for value, (begin, end) in zip(x.ravel().tolist(), itertools.cycle(self.ranges)):
+            at = max(bisect_right(begin_x, value, begin, end) - 1, begin)
+            values.append(slope[at] * (value - begin_x[at]) + begin_y[at])
+        x[...] = np.reshape(values, x.shape)
+        return x
+
+    def _find(
+        self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
+    ) -> None:
+        """Set ``at`` to the last half-line that begins at or below each entry, else the first."""
+        if self.counted:
+            count = np.zeros(x.shape, dtype=np.int8)
+            for begin in self.counted:
+                count += (x >= begin).view(np.int8)
+            at[...] = count
+            return
+        if self.table is None:
+            at[...] = origin
+            for stride in self.strides:
+                np.take(self.x[stride:], at, out=value, mode="clip")
+                np.multiply(value <= x, stride, out=step)
+                at += step
+            return
+        np.maximum(x, self.bounds[0], out=value)
+        np.minimum(value, self.bounds[1], out=value)
+        np.right_shift(value.view(np.int64), self.shift, out=step)
+        step += origin
+        np.take(self.table, step, out=at, mode="clip")
+        following = self.x[1:]
+        behind = np.take(following, at, out=value, mode="clip") <= x
+        at += behind
+        # Few entries are more than one step away.
+        some = np.flatnonzero(behind)
+        flat_at, flat_x = at.reshape(-1), x.reshape(-1)
+        while some.size:
+            some = some[following[flat_at[some]] <= flat_x[some]]
+            flat_at[some] += 1
+
+
 def _start_table(
-    knot_x: Vector, knot_start: npt.NDArray[np.int64], low: float, high: float
+    x: Vector, start: npt.NDArray[np.int64], low: float, high: float
 ) -> tuple[Positions, int]:
-    """Return the last knot at or below entries by their leading bits, and the bits to drop.
+    """Return the half-line at entries by their leading bits, and the bits to drop.
 
     Parameters
     ----------
-    knot_x, knot_start
-        The curves, whose knots are not negative.
+    x, start
+        The beginnings of the curves' half-lines, which are not negative.
     low, high : float
-        The smallest knot that is not the first of its curve, and the largest knot.
+        Entries below and above have the first and the last place of the table.
     """
-    curves = knot_start.size - 1
+    curves = start.size - 1
     size = max(_TABLE_SIZE // curves, _MIN_TABLE_SIZE)
     shift = ((_bits(high) - _bits(low)) // size).bit_length()
     edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
     table = np.empty((curves, edges.size), dtype=np.intp)
-    bounds = knot_start.tolist()
+    bounds = start.tolist()
     for row, begin, end in zip(table, bounds[:-1], bounds[1:], strict=True):
         row[:] = begin - 1
-        row += np.searchsorted(knot_x[begin:end], edges.view(np.float64), side="right")
-    # Smaller entries have the first place of the table.
-    table[:, 0] = knot_start[:-1]
-    np.maximum(table, knot_start[:-1, None], out=table)
+        row += np.searchsorted(x[begin:end], edges.view(np.float64), side="right")
+    table[:, 0] = start[:-1]
+    np.maximum(table, start[:-1, None], out=table)
     return table, shift
 
 

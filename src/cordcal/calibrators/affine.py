@@ -15,7 +15,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import log, plus, softmax, times
+from cordcal._numeric.expressions import log, plus, shared, softmax, times
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import (
     AffineProblem,
@@ -547,9 +547,13 @@ class StructuredCalibrator(AffineCalibrator):
 
 def mixed_log_probabilities(shifted: Array, params: Parameters, xp: Any) -> Array:
     """Return L = log((1 − w)·softmax(shifted / T) + w/K)."""
-    mix = params["mix_"]
-    tempered = times(softmax_at_temperature(shifted, params, xp), 1.0 - mix, xp)
-    return log(plus(tempered, mix / shifted.shape[1], xp), xp)
+
+    def compute() -> Array:
+        mix = params["mix_"]
+        tempered = times(softmax_at_temperature(shifted, params, xp), 1.0 - mix, xp)
+        return log(plus(tempered, mix / shifted.shape[1], xp), xp)
+
+    return shared("mixed", compute, params, xp)
 
 
 class StructuredVectorScaling(StructuredCalibrator, VectorScaling):

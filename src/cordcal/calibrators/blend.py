@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Paramete
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import BLOCK_ENTRIES, Calibrator, Size
+from cordcal.calibrators._curves import prepare_curves
 from cordcal.calibrators.crossfit import (
     FOLDS,
     Candidate,
@@ -286,23 +288,33 @@ class Blend(Calibrator):
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Map blocks of rows on threads, each converted once to every domain of the members."""
-        members = list(zip(self.weights_.tolist(), self.members_.values(), strict=True))
-        for _, member in members:
+        members = list(self.members_.values())
+        for member in members:
             member._check_masked(original)
         direct = np.empty(original.raw.shape)
-
+        shares = self.weights_.tolist()
+        # The others have their own way to predict.
+        parameters = [m._numpy_parameters() if m._is_mapped() else {} for m in members]
+        common = _common_scalars(parameters)
+        prepare_curves(original.raw.size * sum("search_" in params for params in parameters))
         blocks = row_blocks(original.rows, original.classes, entries=BLOCK_ENTRIES)
 
         def predict(part: slice) -> None:
             for rows in blocks[part]:
                 block, total = original.take(rows), direct[rows]
                 domains: dict[tuple[Domain, float], Matrix] = {}
-                for number, (share, member) in enumerate(members):
+                shared: dict[str, Matrix] = {}
+                for number, (member, params) in enumerate(zip(members, parameters, strict=True)):
                     domain = member.works_on, member.log_floor_
                     if domain not in domains:
                         domains[domain] = block.in_domain(*domain)
-                    mapped = member._predict_in_domain(domains[domain].copy())
-                    np.multiply(mapped, share, out=mapped if number else total)
+                    scores = domains[domain].copy()
+                    if not member._is_mapped():
+                        mapped = member._predict_in_domain(scores)
+                    else:
+                        own = {**params, "shared_": shared} if _agrees(params, common) else params
+                        mapped = member._map(scores, own, xp=np)
+                    np.multiply(mapped, shares[number], out=mapped if number else total)
                     if number:
                         total += mapped
 
@@ -382,6 +394,25 @@ class Blend(Calibrator):
             inner = _member_arrays(arrays, key)
             blend.members_[key] = calibrator_class(key)._from_state(inner, record)
         return blend
+
+
+# Scalars of early steps, which members with the same values share.
+_SHARED_SCALARS = ("temperature_", "mix_")
+
+
+def _common_scalars(parameters: Iterable[Parameters]) -> dict[str, Any]:
+    """Return the value of each scalar that most members have."""
+    values = {
+        name: Counter(float(params[name]) for params in parameters if name in params)
+        for name in _SHARED_SCALARS
+    }
+    return {name: counts.most_common(1)[0][0] for name, counts in values.items() if counts}
+
+
+def _agrees(params: Parameters, common: Mapping[str, float]) -> bool:
+    """Whether a member has such scalars, with the common values."""
+    names = [name for name in _SHARED_SCALARS if name in params]
+    return bool(names) and all(params[name] == common[name] for name in names)
 
 
 def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:

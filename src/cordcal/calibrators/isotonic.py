@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.expressions import (
     chosen,
+    copied,
     exp,
     over,
     plus,
@@ -146,12 +147,11 @@ class IsotonicOneVsAll(Calibrator):
         return fit_knots(x, positive, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        curves = curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
-        return {**super()._parameters(), **curves}
+        return curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return map_each_class(scores * 1.0, lambda: scores, params, xp)
+        return map_each_class(copied(scores, xp), lambda: scores, params, xp)
 
 
 class IsotonicOneVsAllTempered(IsotonicOneVsAll):
@@ -228,9 +228,12 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
             model._fit_tempered(best, *rows.without(fold, self.works_on, memory))
             yield model
 
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        return {"temperature_": np.asarray(self.temperature_), **super()._parameters()}
+
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        inputs = softmax_at_temperature(scores * 1.0, params, xp)
+        inputs = softmax_at_temperature(copied(scores, xp), params, xp)
         return map_each_class(inputs, lambda: shares(exp(scores, xp), xp), params, xp)
 
 
@@ -300,7 +303,7 @@ class CentredIsotonic(IsotonicOneVsAll):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return shares(plus(interpolate(scores * 1.0, params, xp), TIE_BREAK * scores, xp), xp)
+        return shares(plus(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp)
 
 
 class VennAbers(IsotonicOneVsAll):
@@ -448,7 +451,7 @@ class IsotonicPooled(Calibrator):
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         top = xp.argmax(scores, axis=1)
-        mapped = interpolate(scores * 1.0, params, xp)
+        mapped = interpolate(copied(scores, xp), params, xp)
         mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 

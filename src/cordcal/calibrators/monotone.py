@@ -13,8 +13,6 @@ from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
     log_shares,
-    minimum,
-    plus,
     softmax,
     times,
 )
@@ -183,14 +181,13 @@ class MonotoneMap(Calibrator):
         values = [0.0]
         for rise in (slopes * np.diff(self.knots_)).tolist():
             values.append(rise + values[-1])
-        curve = curve_parameters(self.knots_, np.array(values), slope=np.append(slopes, 0.0))
-        return {**super()._parameters(), **curve}
+        curve = curve_parameters(self.knots_, np.array(values), slope=np.append(self.slopes_, 0.0))
+        return {"unit_": np.asarray(self.unit_), **curve}
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         level = log_shares(times(scores, 1.0 / params["unit_"], xp), xp)
-        below = times(minimum(level - params["knots_"][0], 0.0, xp), params["slopes_"][0], xp)
-        return softmax(plus(interpolate(level, params, xp), below, xp), xp)
+        return softmax(interpolate(level, params, xp), xp)
 
 
 def fit_slopes(

@@ -21,11 +21,9 @@ from cordcal._numeric.expressions import (
     maximum,
     minimum,
     over,
-    plus,
     softmax,
     softplus,
     subtract_max,
-    times,
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
@@ -464,16 +462,14 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         self.seed = seed
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return curve_parameters(self.knot_x_, self.knot_y_)
+        x, y = self.knot_x_, self.knot_y_
+        ends = (y[[1, -1]] - y[[0, -2]]) / (x[1] - x[0])
+        slope = np.concatenate([ends[:1], np.diff(y) / np.diff(x), ends[1:]])
+        return curve_parameters(x, y, slope=slope)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        x, y = params["knot_x_"], params["knot_y_"]
-        width = x[1] - x[0]
-        below = times(minimum(scores - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)
-        above = times(maximum(scores - x[-1], 0.0, xp), (y[-1] - y[-2]) / width, xp)
-        mapped = plus(plus(interpolate(scores, params, xp), below, xp), above, xp)
-        return softmax(maximum(mapped, LOWEST_SHIFTED, xp), xp)
+        return softmax(maximum(interpolate(scores, params, xp), LOWEST_SHIFTED, xp), xp)
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
-from cordcal._numeric.expressions import LOWEST_SHIFTED, exp, shares, times
+from cordcal._numeric.expressions import LOWEST_SHIFTED, exp, shared, shares, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
@@ -182,7 +182,11 @@ class TopVersusAllTemperature(TemperatureScaling):
 
 def softmax_at_temperature(shifted: Array, params: Parameters, xp: Any) -> Array:
     """Return ``softmax(shifted / T)`` of rows whose largest entry is 0."""
-    return shares(exp(times(shifted, 1.0 / params["temperature_"], xp), xp), xp)
+
+    def compute() -> Array:
+        return shares(exp(times(shifted, 1.0 / params["temperature_"], xp), xp), xp)
+
+    return shared("tempered", compute, params, xp)
 
 
 def apply_temperature(shifted: Matrix, temperature: float) -> Matrix:

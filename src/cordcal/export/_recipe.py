@@ -125,7 +125,7 @@ def capped_rows(
         margin, weights = rule_weights.margin(dtype), rule_weights.values
         least = lift_rule.min_masses(weights, margin, xp=xp)
         least = rule.at_decision(least, direct, decision, xp=xp)
-        mass = maximum(mass * 1.0, least, xp)
+        mass = maximum(mass, least, xp)
         own = rule.at_decision(weights, direct, decision, xp=xp)
         cap = lift_rule.class_caps(mass, own, weights, margin)
         others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
@@ -134,7 +134,7 @@ def capped_rows(
     # Twice the minimum, because the margin below exceeds the next representable number by one gap.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
     min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
-    mass = maximum(mass * 1.0, min_mass, xp)
+    mass = maximum(mass, min_mass, xp)
     # Not a factor near one: onnxruntime would treat it as one and drop it.
     below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
     others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)

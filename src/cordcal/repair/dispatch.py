@@ -21,7 +21,7 @@ import numpy as np
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum
-from cordcal._numeric.types import Array, Decisions, DType, Floats, Vector
+from cordcal._numeric.types import Array, Decisions, DType, Floats, NumPyDType, Vector
 from cordcal._validation.scores import check_probabilities, sum_warning_level, warn_about_pair
 from cordcal.repair import kernels, numpy_engine, ranking, rule
 from cordcal.repair.kernels import Job
@@ -138,13 +138,22 @@ def engine_for(job: Job, work: int, *arrays: Floats, weighted: bool = False) -> 
     """Return the engine for this much work on these arrays (both inputs, then the output).
 
     ``weighted`` is whether there are class weights, for which kernels are compiled separately.
+    """
+    dtypes = tuple([array.dtype for array in arrays])
+    return compiled_engine(job, work, dtypes, weighted=weighted) or numpy_engine
+
+
+def compiled_engine(
+    job: Job, work: int, dtypes: tuple[NumPyDType, ...] = (), *, weighted: bool = False
+) -> Engine | None:
+    """Return the compiled engine for this much work, or None if arrays are to do it.
+
     Kernels that this process has loaded are used.  Other kernels are loaded or compiled once its
-    work reaches `KERNEL_WORK`.  Otherwise, and without numba, the array engine does the work.
+    work reaches `KERNEL_WORK`.  Otherwise, and without numba, there is none.
     """
     setting = engine_setting()
     if setting == "array":
-        return numpy_engine
-    dtypes = tuple([array.dtype for array in arrays])
+        return None
     compiled = kernels.engine(job, dtypes, weighted, prepare=setting == "compiled")
     if compiled is None and setting == "auto" and _work_done.add(work):
         compiled = kernels.engine(job, dtypes, weighted, prepare=True)
@@ -152,7 +161,7 @@ def engine_for(job: Job, work: int, *arrays: Floats, weighted: bool = False) -> 
             _suggest_numba()
     if compiled is None and setting == "compiled" and not kernels.disabled():
         raise InputError(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
-    return compiled or numpy_engine
+    return compiled
 
 
 def engine_setting() -> str:

@@ -27,14 +27,7 @@ How they stay correct
 * numba's cache checks only one file for changes; so kernels have a digest of all kernel files
   in their names, and a cache that cannot be read is rebuilt (`_jit`).
 
-===============  ===========================================================================
-`_engine`        layouts, dtypes, threads and invalid rows: the engine itself
-`_passes`        describe or repair rows in tiles, phase by phase; probe, search
-`_ranked`        the nested rule
-`_sums`          exact sums
-`_scan`          row reductions: one row in eight lanes, four short rows at a time; tiles
-`_simd`, `_jit`  vectors, compilation
-===============  ===========================================================================
+===============  ====================================================================
 """
 
 from __future__ import annotations
@@ -102,8 +95,11 @@ class Stopwatch:
         return time.perf_counter() - self._start - (_spent.seconds - self._before)
 
 
-Job = Literal["describe", "probes", "repair", "repair_ranked"]
-"""The jobs that kernels do; the search for a scalar belongs to ``probes``."""
+Job = Literal["describe", "probes", "repair", "repair_ranked", "curves"]
+"""The jobs that kernels do; the search for a scalar belongs to ``probes``.
+
+``curves`` are those of calibrators.
+"""
 
 _ENGINE = "cordcal.repair.kernels._engine"
 

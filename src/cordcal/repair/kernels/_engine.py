@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,10 @@ from cordcal._numeric import arrays
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
 from cordcal._numeric.parallel import run_blocks
-from cordcal._numeric.types import Decisions, Floats, NumPyArray, NumPyDType, Vector
+from cordcal._numeric.types import Decisions, Floats, Matrix, NumPyArray, NumPyDType, Vector
 from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_about_pair
 from cordcal.repair import numpy_engine, rule
-from cordcal.repair.kernels import Job, _passes, _ranked, _sums
+from cordcal.repair.kernels import Job, _curves, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
 from cordcal.repair.kernels._scan import SUM_ROWS
 from cordcal.repair.numpy_engine import Description
@@ -61,6 +62,8 @@ def kernels_of(
 
     ``weighted`` is whether there are class weights.
     """
+    if job == "curves":
+        return (_curves.evaluate(),)
     if job == "probes":
         return (_passes.probe(), _passes.search(), _sums.add_levels(), _sums.add_bins())
     read = arrays.dtype_name(_kernel_dtype(*dtypes[:2]))
@@ -315,3 +318,8 @@ def _repair_blocks(
     raise_first(*merge_errors(errors))
     if any(worst):
         warn_about_pair(worst, inputs.original, inputs.direct)
+
+
+def evaluate_curves(x: Matrix, *curves: Any) -> None:
+    """Evaluate curves in place; see `cordcal.calibrators._curves.CurveSearch`."""
+    _curves.evaluate().get()(x, *curves)
