@@ -15,7 +15,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
-from cordcal._numeric.types import Parameters
 from cordcal.calibrators import (
     Calibrator,
     _base,
@@ -599,7 +598,7 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
     predicted, names = [], set()
     original = TemperatureScaling._map
 
-    def recorded(scores: np.ndarray, params: Parameters, *, xp: Any) -> np.ndarray:
+    def recorded(scores: np.ndarray, params: Any, *, xp: Any) -> np.ndarray:
         names.add(threading.current_thread().name)
         return original(scores, params, xp=xp)
 
