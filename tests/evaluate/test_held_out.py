@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import PreservingCalibrator
+from cordcal.cli.fit import describe_held_out
 from cordcal.evaluate import held_out
 from cordcal.evaluate.held_out import measure_held_out
 from cordcal.metrics import measure_all
@@ -26,7 +27,7 @@ def test_many_entries_need_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "_MANY_ENTRIES", SCORES.size)
     result = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
     assert (result.n, result.fits) == (120, 1)
-    assert "120 rows held out by a second fit" in str(result)
+    assert describe_held_out(result)[-1][1] == "120 rows held out by a second fit"
 
 
 def test_the_default_is_measured_on_every_row() -> None:

@@ -1,9 +1,10 @@
-"""Type aliases for arrays, and for the objects that only duck typing describes."""
+"""Type aliases for arrays, and for objects that only duck typing describes; `Record`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,3 +52,26 @@ Arrays = dict[str, NumPyArray]
 
 Meta = dict[str, Any]
 """The JSON metadata of a model file."""
+
+
+class Record:
+    """A result as a frozen dataclass, which code and JSON can read as plain values."""
+
+    __slots__ = ()
+    # Properties that the plain values include.
+    _computed: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        stored = (entry.name for entry in fields(self))  # type: ignore[arg-type]
+        return {name: _plain(getattr(self, name)) for name in (*stored, *self._computed)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import stacklevel_outside_package
-from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Vector
+from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import CheckedScores
 
 Flags = npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ class SuspectDataWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Caveat:
+class Caveat(Record):
     """A reason not to trust a fit, an audit or a comparison.
 
     Attributes
@@ -78,10 +78,6 @@ class Caveat:
     def with_full_stop(self) -> str:
         """The sentence with a full stop, unless it is a question."""
         return self.sentence if self.sentence.endswith("?") else f"{self.sentence}."
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 def find_caveats(

@@ -171,11 +171,33 @@ def fit(
             "Predictions changed",
             f"0 of {rows:,}; the calibrator alone would change {alone:,} ({alone / rows:.2%})",
         ),
-        *([] if measures is None else measures.lines()),
+        *([] if measures is None else describe_held_out(measures)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
         ("Model", str(output)),
     ]
     show(LabelledLines(lines))
+
+
+def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
+    """Return labels and texts: each metric before and after, then the rows."""
+    from cordcal.metrics import METRICS
+
+    lines = []
+    for key, change in measures.change.items():
+        metric = METRICS[key]
+        unit = f" {metric.unit}" if metric.unit else ""
+        before, after = (
+            f"{metric.write(values[key])}{unit}"
+            for values in (measures.original, measures.repaired)
+        )
+        ends = (change.estimate, change.low, change.high)
+        estimate, low, high = (metric.write(end, signed=True) for end in ends)
+        # A difference of percentages is in points.
+        points = " points" if metric.unit == "%" else ""
+        interval = f"change {estimate}{points}, 95 % [{low}, {high}]"
+        lines.append((metric.short, f"{before} → {after} ({interval})"))
+    how = f"in {measures.fits} folds" if measures.fits > 1 else "by a second fit"
+    return [*lines, ("Measured on", f"{measures.n:,} rows held out {how}")]
 
 
 def _describe_rule(model: PreservingCalibrator | CORD) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Kind, Labels, Vector
+from cordcal._numeric.types import Floats, Kind, Labels, Record, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
 from cordcal.evaluate.statistics import percentile_interval, resampled
-from cordcal.metrics import METRICS
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
 from cordcal.preserving import PreservingCalibrator
-from cordcal.report.data import Interval, Json, Measures
+from cordcal.report.data import Interval, Measures
 
 # From this many entries on, one fold has enough rows and five more fits take too long.
 _MANY_ENTRIES = 1_000_000
@@ -27,7 +26,7 @@ _SHOWN, _RESAMPLES = ("nll", "ece"), 500
 
 
 @dataclass(frozen=True)
-class HeldOutMeasures:
+class HeldOutMeasures(Record):
     """Metrics of the original and the repaired probabilities on held-out rows.
 
     Attributes
@@ -47,29 +46,6 @@ class HeldOutMeasures:
     original: Measures
     repaired: Measures
     change: Mapping[str, Interval]
-
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Return labels and texts: each metric before and after, then the rows."""
-        how = f"in {self.fits} folds" if self.fits > 1 else "by a second fit"
-        changes = [(METRICS[metric].short, self._describe(metric)) for metric in self.change]
-        return [*changes, ("Measured on", f"{self.n:,} rows held out {how}")]
-
-    def _describe(self, metric: str) -> str:
-        record, change = METRICS[metric], self.change[metric]
-        unit = f" {record.unit}" if record.unit else ""
-        before, after = record.write(self.original[metric]), record.write(self.repaired[metric])
-        ends = (change.estimate, change.low, change.high)
-        estimate, low, high = (record.write(end, signed=True) for end in ends)
-        # A difference of percentages is in points.
-        points = " points" if record.unit == "%" else ""
-        return f"{before}{unit} → {after}{unit} (change {estimate}{points}, 95 % [{low}, {high}])"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{label}: {text}" for label, text in self.lines())
 
 
 def measure_held_out(

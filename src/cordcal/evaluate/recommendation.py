@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
 from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
@@ -33,7 +34,7 @@ _SIMPLEST_FIRST = ("original", "direct", "repaired", "lift")
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Record):
     """An option that is simpler than the recommended one and as good within noise.
 
     Attributes
@@ -55,7 +56,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class ChangedPredictions:
+class ChangedPredictions(Record):
     """A calibrator whose changed predictions are clearly more often right.
 
     Attributes
@@ -77,7 +78,7 @@ class ChangedPredictions:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Record):
     """Which option to deploy: a calibrator and one of its outputs.  ``print`` shows it as text.
 
     Attributes
@@ -117,6 +118,8 @@ class Recommendation:
     Simpler alternatives, as good within noise: ts, vs + lift.
     If predictions may change: no calibrator is clearly more accurate.
     """
+
+    _computed = ("name", "headline", "figures", "simpler", "with_rule", "if_changing")
 
     key: str | None
     output: str | None
@@ -200,11 +203,6 @@ class Recommendation:
         others = (self.figures, self.simpler, self.with_rule, self.if_changing)
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the record as plain Python values, its texts included."""
-        texts = ("name", "headline", "figures", "simpler", "with_rule", "if_changing")
-        return {**asdict(self), **{text: getattr(self, text) for text in texts}}
 
 
 def recommend(comparison: Comparison) -> Recommendation:

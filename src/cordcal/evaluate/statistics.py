@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
-from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Vector
+from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.metrics import METRICS
 from cordcal.metrics.base import LabelledRows, WeightedMean
@@ -201,7 +201,7 @@ _ROWS_PER_PARAMETER = 10
 
 
 @dataclass(frozen=True)
-class LikelihoodRatio:
+class LikelihoodRatio(Record):
     """A test of the classifier's own probabilities against a calibrator that contains them.
 
     The rows must be independent, and not training rows of the classifier.
@@ -220,6 +220,8 @@ class LikelihoodRatio:
         Number of calibration rows.
     """
 
+    _computed = ("needed",)
+
     key: str
     statistic: float
     freedom: int
@@ -230,10 +232,6 @@ class LikelihoodRatio:
     def needed(self) -> bool:
         """Whether the test rejects the classifier's own probabilities."""
         return self.p_value < LEVEL
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "needed": self.needed}
 
 
 def calibration_tests(

@@ -12,7 +12,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Floats, Kind
+from cordcal._numeric.types import Floats, Kind, Record
 from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
 from cordcal.export._recipe import Arrays, HasCalibrator, Recipe, calibration_of, recipe_of
@@ -54,7 +54,7 @@ _MAX_DIFFERENT_ROWS = 3
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Record):
     """The file that was written, and how it was checked.
 
     Attributes
@@ -74,10 +74,6 @@ class Export:
     nodes: int
     input: str
     rows_checked: int
-
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the record as plain Python values."""
-        return dict(vars(self))
 
 
 def export(

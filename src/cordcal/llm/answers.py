@@ -6,13 +6,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import Record
 from cordcal.files import replacing
 from cordcal.files.formats import write_to_stdout
 from cordcal.llm._questions import (
@@ -47,7 +48,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True)
-class AnswersSummary:
+class AnswersSummary(Record):
     """What a file of answers contains, and what reading it had to decide.
 
     Attributes
@@ -89,10 +90,6 @@ class AnswersSummary:
     metrics: Mapping[str, float]
     n_contradicting: int
     unanswered: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as plain Python values."""
-        return {**asdict(self), "metrics": dict(self.metrics), "unanswered": list(self.unanswered)}
 
     def __str__(self) -> str:
         parts = [f"{self.n:,} questions"]

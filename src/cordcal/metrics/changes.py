@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
-from cordcal._numeric.types import ArrayLike, Classes, Floats, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Record, Vector
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
@@ -27,7 +27,7 @@ from cordcal.metrics.base import (
 
 
 @dataclass(frozen=True)
-class DecisionChanges:
+class DecisionChanges(Record):
     """How evaluated predictions differ from the original ones.
 
     Counts are numbers of rows; rates are shares of the total weight.  Fields that need labels
@@ -59,10 +59,6 @@ class DecisionChanges:
     lost: float | None = None
     neutral: float | None = None
     delta_accuracy: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 class DecisionChangesStream:
@@ -315,7 +311,7 @@ def tpcr(
 
 
 @dataclass(frozen=True, eq=False)
-class Flows:
+class Flows(Record):
     """How many predictions move from one class to another, the most frequent moves first.
 
     Attributes
@@ -341,16 +337,6 @@ class Flows:
         counts = np.zeros((self.n_classes, self.n_classes), dtype=np.intp)
         counts[self.source, self.target] = self.count
         return counts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the moves as plain Python values."""
-        return {
-            "source": self.source.tolist(),
-            "target": self.target.tolist(),
-            "count": self.count.tolist(),
-            "n": self.n,
-            "n_classes": self.n_classes,
-        }
 
     def __repr__(self) -> str:
         return f"Flows({int(self.count.sum()):,} of {self.n:,} rows, {len(self.count):,} moves)"
@@ -393,7 +379,7 @@ def flows_between(before: Classes, after: Classes, classes: int) -> Flows:
 
 
 @dataclass(frozen=True)
-class TopkChanges:
+class TopkChanges(Record):
     """How the top k classes of evaluated scores differ from the original ones.
 
     Attributes
@@ -413,10 +399,6 @@ class TopkChanges:
     n_order_changed: int
     set_changed: float
     order_changed: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 class TopkChangesStream:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.types import ArrayLike, Vector
+from cordcal._numeric.types import ArrayLike, Record, Vector
 from cordcal.metrics.base import LabelledRows, RowCollector, fill_docstring, update_stream
 
 
 @dataclass(frozen=True, eq=False)
-class RiskCoverage:
+class RiskCoverage(Record):
     """The error rate among the most confident rows, for every share of rows.
 
     Attributes
@@ -44,15 +43,6 @@ class RiskCoverage:
         if above == 0:
             return 0.0, float("nan")
         return float(self.coverage[above - 1]), float(1.0 - self.risk[above - 1])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the curve as plain Python values."""
-        return {
-            "confidence": self.confidence.tolist(),
-            "coverage": self.coverage.tolist(),
-            "risk": self.risk.tolist(),
-            "aurc": self.aurc,
-        }
 
     def __repr__(self) -> str:
         return f"RiskCoverage(AURC {self.aurc:.4f}, {len(self.confidence):,} thresholds)"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Classes
+from cordcal._numeric.types import Classes, Record
 from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability
 from cordcal.metrics.binned import BINS, ClassBins
@@ -47,7 +47,7 @@ _CLASS_BINS = 5
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Record):
     """A paired difference with its 95 % bootstrap interval."""
 
     estimate: float
@@ -65,26 +65,18 @@ class Interval:
             if abs(getattr(self, name)) < _ROUNDING:
                 object.__setattr__(self, name, 0.0)
 
-    def to_dict(self) -> dict[str, float]:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Best:
+class Best(Record):
     """The best output by one metric."""
 
     key: str
     output: str
     value: float
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class RuleOffer:
+class RuleOffer(Record):
     """What a learnt prediction rule saves one calibrator on the evaluated rows.
 
     Attributes
@@ -101,13 +93,9 @@ class RuleOffer:
     saving: Interval
     share: float
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class ConstraintCost:
+class ConstraintCost(Record):
     """What keeping the predictions costs one calibrator, in NLL on the evaluated rows.
 
     Attributes
@@ -121,6 +109,8 @@ class ConstraintCost:
         The NLL of the two repairs on the same rows; the excess over ``kept`` could be gained.
     """
 
+    _computed = ("cost",)
+
     kept: float
     free: float
     cord: float | None = None
@@ -130,10 +120,6 @@ class ConstraintCost:
     def cost(self) -> float:
         """What the constraint itself costs."""
         return self.kept - self.free
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "cost": self.cost}
 
 
 @dataclass(frozen=True)
@@ -157,7 +143,7 @@ class GroupChanges:
 
 
 @dataclass(frozen=True)
-class MeasureComparison:
+class MeasureComparison(Record):
     """One metric of original, direct and repaired probabilities.
 
     Attributes
@@ -172,6 +158,8 @@ class MeasureComparison:
         Paired bootstrap interval of the difference; None for classwise ECE, which is not
         resampled.
     """
+
+    _computed = ("verdict",)
 
     measure: str
     original: float
@@ -192,13 +180,9 @@ class MeasureComparison:
         rises = self.low > 0.0
         return "worse" if rises == METRICS[self.measure].lower_is_better else "better"
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "verdict": self.verdict}
-
 
 @dataclass(frozen=True)
-class ChangedRow:
+class ChangedRow(Record):
     """A row whose prediction the direct probabilities change.
 
     Attributes
@@ -231,13 +215,9 @@ class ChangedRow:
             return "gained"
         return "lost" if self.label == self.decision else "neutral"
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Move:
+class Move(Record):
     """Rows whose prediction changes from one class to another; how many become right or wrong."""
 
     source: str
@@ -246,13 +226,9 @@ class Move:
     gained: int | None
     lost: int | None
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class GroupReport:
+class GroupReport(Record):
     """The metrics of one group of evaluated rows, for every output of a calibrator.
 
     Attributes
@@ -267,6 +243,8 @@ class GroupReport:
         By output, accuracy and the leading metrics on these rows.
     """
 
+    _computed = ("small",)
+
     name: str
     n: int
     tpcr: float
@@ -277,19 +255,9 @@ class GroupReport:
         """Whether the group has too few rows for reliable metrics."""
         return self.n < MIN_ROWS_PER_GROUP
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return {
-            "name": self.name,
-            "n": self.n,
-            "small": self.small,
-            "tpcr": self.tpcr,
-            "measures": {name: dict(values) for name, values in self.measures.items()},
-        }
-
 
 @dataclass(frozen=True)
-class Selective:
+class Selective(Record):
     """The risk-coverage curve of one output, for a figure and a table.
 
     Attributes
@@ -309,13 +277,9 @@ class Selective:
     high: float
     at: tuple[tuple[float, float, float | None], ...]
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Record):
     """The curves of all outputs of a calibrator.
 
     Attributes
@@ -329,16 +293,9 @@ class Selection:
     outputs: Mapping[str, Selective]
     change: Mapping[str, tuple[float, float, float]]
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return {
-            "outputs": {name: output.to_dict() for name, output in self.outputs.items()},
-            "change": {name: list(interval) for name, interval in self.change.items()},
-        }
-
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Record):
     """How many rows have which confidence in their top class.
 
     Attributes
@@ -352,14 +309,9 @@ class Histogram:
     edges: tuple[float, ...]
     counts: Mapping[str, tuple[int, ...]]
 
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        counts = {name: list(rows) for name, rows in self.counts.items()}
-        return {"edges": list(self.edges), "counts": counts}
-
 
 @dataclass(frozen=True)
-class ClassRow:
+class ClassRow(Record):
     """One class of a calibrator.
 
     Attributes
@@ -384,10 +336,6 @@ class ClassRow:
     joined: int
     ece: Measures
     bins: Mapping[str, Sequence[tuple[float, float, float]]]
-
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -634,7 +582,7 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class SuggestedCommand:
+class SuggestedCommand(Record):
     """What to run after a comparison.
 
     Attributes
@@ -648,10 +596,6 @@ class SuggestedCommand:
     shell: tuple[str, ...]
     python: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, list[str]]:
-        """Return the record as plain Python values."""
-        return {"shell": list(self.shell), "python": list(self.python)}
-
 
 @dataclass(frozen=True)
 class FileDigest:
@@ -663,7 +607,7 @@ class FileDigest:
 
 
 @dataclass(frozen=True)
-class CertifiedErrorRate:
+class CertifiedErrorRate(Record):
     """An upper bound for the error rate of the predictions above a confidence.
 
     Attributes
@@ -696,10 +640,6 @@ class CertifiedErrorRate:
             f"of the predictions reported at {self.threshold_text} or more, at most "
             f"{self.bound_text} are wrong ({self.errors:,} of {self.n:,} here)"
         )
-
-    def to_dict(self) -> Json:
-        """Return the statement as plain Python values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cordcal._numeric.types import Record
 from cordcal.files import replacing
 from cordcal.report.charts import Axis, Drawing, Markup, panel
 from cordcal.report.html import render_page
@@ -19,7 +20,7 @@ VerdictName = Literal["holds", "alarm", "cannot tell"]
 
 
 @dataclass(frozen=True)
-class Alarm:
+class Alarm(Record):
     """When a test's evidence crossed its limit.
 
     Attributes
@@ -41,7 +42,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Record):
     """A part of the rows from which evidence comes.
 
     Attributes
@@ -102,7 +103,7 @@ class Period:
 
 
 @dataclass(frozen=True)
-class MonitorStatus:
+class MonitorStatus(Record):
     """What a monitor knows now.
 
     Attributes
@@ -144,10 +145,6 @@ class MonitorStatus:
     changed: int | None
     sources: tuple[Source, ...]
     alarms: tuple[Alarm, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the status as plain Python values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
