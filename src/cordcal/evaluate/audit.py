@@ -420,9 +420,9 @@ class AuditStream:
         *,
         class_names: Sequence[str] | None = None,
         fitted_here: bool,
-        level: float,
-        resamples: int,
-        seed: int,
+        level: float = 0.95,
+        resamples: int = 1000,
+        seed: int = 0,
         noticed: Sequence[str] = (),
     ) -> Audit:
         """Return the audit of all rows so far; ``noticed`` are further warnings to issue."""

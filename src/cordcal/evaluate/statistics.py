@@ -334,9 +334,9 @@ _SECOND_START = 8
 
 
 def certified_error_rates(
-    rows: LabelledRows, *, alpha: float = 0.05, thresholds: tuple[float, ...] = THRESHOLDS
+    rows: LabelledRows, *, alpha: float = 0.05
 ) -> tuple[CertifiedErrorRate, ...]:
-    """Bound the error rate above each threshold; all bounds hold together.
+    """Bound the error rate above each threshold that some row reaches; all bounds hold together.
 
     Clopper-Pearson bounds at α divided by the number of thresholds, which must not depend on
     the labels.
@@ -347,8 +347,6 @@ def certified_error_rates(
         Held-out rows without weights.
     alpha : float
         The probability that any of the statements is wrong.
-    thresholds : tuple of float
-        Confidences; those that no row reaches are left out.
 
     Returns
     -------
@@ -356,9 +354,9 @@ def certified_error_rates(
         One per threshold.
     """
     _refuse_weights(rows)
-    level = alpha / len(thresholds)
+    level = alpha / len(THRESHOLDS)
     rates = []
-    for threshold in thresholds:
+    for threshold in THRESHOLDS:
         above = rows.confidence >= threshold
         n, errors = int(above.sum()), int((above & ~rows.correct).sum())
         if n:

@@ -206,10 +206,8 @@ class ReliabilityStream(_BinStream):
         return weight if np.isfinite(weight.sum()) else self._weight.copy()
 
 
-def clopper_pearson(
-    successes: Vector, trials: Vector, level: float = 0.95
-) -> tuple[Vector, Vector]:
-    """Return the exact binomial interval of each success rate; counts may be fractional.
+def clopper_pearson(successes: Vector, trials: Vector) -> tuple[Vector, Vector]:
+    """Return the exact 95 % interval of each success rate; counts may be fractional.
 
     Examples
     --------
@@ -220,7 +218,7 @@ def clopper_pearson(
     """
     from scipy.special import betaincinv
 
-    tail = (1.0 - level) / 2.0
+    tail = 0.025
     failures = np.maximum(trials - successes, 0.0)
     none_succeed, all_succeed = successes <= 0.0, failures <= 0.0
     low = betaincinv(np.where(none_succeed, 1.0, successes), failures + 1.0, tail)
@@ -262,10 +260,9 @@ def ece(
     >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    stream = update_stream(
+    return update_stream(
         ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 @fill_docstring
@@ -300,10 +297,9 @@ def reliability(
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    stream = update_stream(
+    return update_stream(
         ReliabilityStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
@@ -522,10 +518,9 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    stream = update_stream(
+    return update_stream(
         ClasswiseECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 CLASSWISE_ECE = Metric(

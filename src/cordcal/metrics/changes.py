@@ -270,10 +270,9 @@ def decision_changes(
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
-    stream = update_stream(
+    return update_stream(
         DecisionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 @fill_docstring
@@ -539,10 +538,9 @@ def topk_changes(
     >>> changes.n_set_changed, changes.n_order_changed
     (1, 2)
     """
-    stream = update_stream(
+    return update_stream(
         TopkChangesStream(k), [original, evaluated], sample_weight=sample_weight, axis=axis
-    )
-    return stream.result()
+    ).result()
 
 
 class MeanRetentionStream:
@@ -638,10 +636,9 @@ def mean_retention(
     >>> round(mean_retention(original, direct, repaired), 6)
     0.025
     """
-    stream = update_stream(
+    return update_stream(
         MeanRetentionStream(),
         [original, direct, repaired],
         sample_weight=sample_weight,
         axis=axis,
-    )
-    return stream.result()
+    ).result()

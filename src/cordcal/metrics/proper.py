@@ -69,10 +69,9 @@ def accuracy(
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]], [0, 1])
     0.5
     """
-    stream = update_stream(
+    return update_stream(
         AccuracyStream(), [probabilities], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 @fill_docstring
@@ -136,10 +135,9 @@ def brier(
     >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 0])
     1.25
     """
-    stream = update_stream(
+    return update_stream(
         BrierStream(), [probabilities], labels, sample_weight, axis, ignore_index
-    )
-    return stream.result()
+    ).result()
 
 
 ACCURACY = Metric(

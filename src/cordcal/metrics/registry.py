@@ -207,7 +207,8 @@ def measure_all(
     >>> values.accuracy, round(values.ece, 6), round(values.brier, 6)
     (0.5, 0.4, 0.4)
     """
-    stream = update_stream(
-        MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    return (
+        update_stream(MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index)
+        .result()
+        .metrics
     )
-    return stream.result().metrics

@@ -100,9 +100,7 @@ def audit_files(
     class_names: Sequence[str] | None = None,
     repair: CORD | Lift | None = None,
     on_error: OnError = "stop",
-    level: float = 0.95,
     resamples: int = 1000,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditedFiles:
     """Audit two files without holding them in memory.
@@ -115,7 +113,7 @@ def audit_files(
     original, direct : ScoreFile
         The classifier's scores and the calibrator's probabilities of the same rows; labels
         come from whichever has them, weights from the first.
-    class_names, repair, level, resamples, seed
+    class_names, repair, resamples
         As for `audit`.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
@@ -149,9 +147,7 @@ def audit_files(
         class_names=class_names,
         fitted_here=repair is None,
         noticed=noticed,
-        level=level,
         resamples=resamples,
-        seed=seed,
     )
 
 
@@ -177,17 +173,13 @@ def finish_audit(
     class_names: Sequence[str] | None,
     fitted_here: bool,
     noticed: Sequence[str] = (),
-    level: float = 0.95,
     resamples: int = 1000,
-    seed: int = 0,
 ) -> AuditedFiles:
     """Return the audit of all rows that a stream has seen."""
     audit = total.result(
         class_names=class_names,
         fitted_here=fitted_here,
         noticed=noticed,
-        level=level,
         resamples=resamples,
-        seed=seed,
     )
     return AuditedFiles(audit, total.pictures(class_names), str(total.fingerprint), skipped)

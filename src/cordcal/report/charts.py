@@ -64,25 +64,25 @@ class Axis:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def ticks(self, count: int = 5) -> list[float]:
+    def ticks(self) -> list[float]:
         """Return round values inside the range."""
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [step * 10.0**power for power in decades for step in (1, 2, 5)]
             return [mark for mark in marks if self.low <= mark <= self.high]
-        step = self._step(count)
+        step = self._step()
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
-    def _step(self, count: int) -> float:
-        raw = (self.high - self.low) / count
+    def _step(self) -> float:
+        raw = (self.high - self.low) / 5
         power = 10.0 ** math.floor(math.log10(raw))
         return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
 
-    def write(self, value: float, count: int = 5) -> str:
+    def write(self, value: float) -> str:
         """Return a tick's label, with enough digits to distinguish it from its neighbours."""
-        step = value if self.log else self._step(count)
+        step = value if self.log else self._step()
         digits = max(0, -math.floor(math.log10(step)))
         return f"{value:,.{digits}f}".replace("-", "−")
 
