@@ -55,9 +55,9 @@ def cells(folder: Path, sizes: list[str], seeds: list[int]) -> Iterator[tuple[st
 
 def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] | None:
     """Return what is known of a cell's reports; None if the set has too few rows."""
-    held = np.load(path)
-    kind = "logits" if "logits" in held else "probabilities"
-    scores, labels = held["logits" if kind == "logits" else "probs"], held["labels"].astype(int)
+    stored = np.load(path)
+    kind = "logits" if "logits" in stored else "probabilities"
+    scores, labels = stored["logits" if kind == "logits" else "probs"], stored["labels"].astype(int)
     order = np.random.default_rng(seed).permutation(len(labels))
     half = len(order) // 2
     count = min(half, MOST_ROWS) if size == "half" else int(size)
@@ -71,18 +71,18 @@ def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] 
     blend._fit_from(fit_cache)
     reports = {}
     for key in blend._keys(original.classes, count):
-        found, _ = fit_cache.candidate(key)
-        if found is not None:
-            reports[key] = found.model._predict_checked(evaluated)
+        candidate, _ = fit_cache.candidate(key)
+        if candidate is not None:
+            reports[key] = candidate.model._predict_checked(evaluated)
     reports["blend"] = blend._predict_checked(evaluated)
     candidates = {"blend": (blend, blend.held_out_)}
     if "sms" in reports:
-        found, _ = fit_cache.candidate("sms")
-        candidates["sms"] = (found.model, found.held_out)
+        candidate, _ = fit_cache.candidate("sms")
+        candidates["sms"] = (candidate.model, candidate.held_out)
     for key in BOOSTED if boost else ():
-        found, _ = fit_cache.candidate(key)
-        candidates[key] = (found.model, found.held_out)
-        reports[key] = found.model._predict_checked(evaluated)
+        candidate, _ = fit_cache.candidate(key)
+        candidates[key] = (candidate.model, candidate.held_out)
+        reports[key] = candidate.model._predict_checked(evaluated)
     for key, (model, held_out) in candidates.items():
         rows = (original.probabilities, model._predict_checked(original))
         repairs = {
@@ -117,23 +117,25 @@ REPORTS = (
 )  # fmt: skip
 
 
-def summary(found: list[dict[str, object]]) -> None:
+def summary(cells: list[dict[str, object]]) -> None:
     """Print every size and group, and how often the blend loses."""
-    for cell in found:
+    for cell in cells:
         reports = cell["reports"]
         single = [key for key in reports if key != "blend" and "+" not in key]
-        reports["best"] = min((reports[key] for key in single), key=lambda each: each["nll"])
-    for size in dict.fromkeys(str(cell["size"]) for cell in found):
-        here = [cell for cell in found if cell["size"] == size]
-        for group in dict.fromkeys(map(group_of, here)):
-            table(f"{size} rows, {group}", [c for c in here if group_of(c) == group])
-        shares(f"{size} rows, all sets", here)
-    shares("all sizes and sets", found)
+        reports["best"] = min(
+            (reports[key] for key in single), key=lambda measured: measured["nll"]
+        )
+    for size in dict.fromkeys(str(cell["size"]) for cell in cells):
+        of_size = [cell for cell in cells if cell["size"] == size]
+        for group in dict.fromkeys(map(group_of, of_size)):
+            table(f"{size} rows, {group}", [c for c in of_size if group_of(c) == group])
+        shares(f"{size} rows, all sets", of_size)
+    shares("all sizes and sets", cells)
     for own, other in (
         ("boost", "blend"), ("boost + lift", "blend + lift"), ("boosted-blend", "blend"),
         ("boosted-blend + lift", "blend + lift"),
     ):  # fmt: skip
-        boosted(own, other, [cell["reports"] for cell in found if own in cell["reports"]])
+        boosted(own, other, [cell["reports"] for cell in cells if own in cell["reports"]])
 
 
 def group_of(cell: dict[str, object]) -> str:
@@ -145,12 +147,12 @@ def group_of(cell: dict[str, object]) -> str:
 
 def table(title: str, cells: list[dict[str, object]]) -> None:
     """Print the geometric mean ratios to ts, and the mean ECE."""
-    here = [cell["reports"] for cell in cells]
+    reports_of_cells = [cell["reports"] for cell in cells]
     count = len({cell["set"] for cell in cells})
-    print(f"\n{title}: {count} sets, {len(here)} cells")
+    print(f"\n{title}: {count} sets, {len(reports_of_cells)} cells")
     print(f"  {'':14}{'NLL / ts':>10}{'Brier / ts':>12}{'ECE %':>8}")
     for name in REPORTS:
-        some = [reports for reports in here if name in reports]
+        some = [reports for reports in reports_of_cells if name in reports]
         if some:
             nats, squares = (
                 np.exp(np.mean([np.log(r[name][m] / r["ts"][m]) for r in some]))
@@ -165,21 +167,21 @@ def shares(title: str, cells: list[dict[str, object]]) -> None:
 
     A set with a size counts once, by its mean over the seeds.
     """
-    here: dict[tuple[object, object], list[dict[str, dict[str, float]]]] = {}
+    by_set: dict[tuple[object, object], list[dict[str, dict[str, float]]]] = {}
     for cell in cells:
-        here.setdefault((cell["set"], cell["size"]), []).append(cell["reports"])
+        by_set.setdefault((cell["set"], cell["size"]), []).append(cell["reports"])
 
     def ratio(own: str, other: str) -> np.ndarray:
         return np.array(
             [
                 sum(r[own]["nll"] for r in seeds) / sum(r[other]["nll"] for r in seeds)
-                for seeds in here.values()
+                for seeds in by_set.values()
                 if other in seeds[0]
             ]
         )
 
     against_ts, against_sms = ratio("blend + lift", "ts"), ratio("blend", "sms")
-    print(f"\n{title}, {len(here)} of set × size, {len(cells)} cells")
+    print(f"\n{title}, {len(by_set)} of set × size, {len(cells)} cells")
     print(f"  blend below sms in {np.mean(against_sms < 1):.1%}")
     print(
         f"  blend + lift below ts in {np.mean(against_ts < 1):.1%}; more than 2 % above in "
@@ -190,7 +192,7 @@ def shares(title: str, cells: list[dict[str, object]]) -> None:
 def boosted(own: str, other: str, reports: list[dict[str, dict[str, float]]]) -> None:
     """Print how often one report is below another, and the mean ratio, sets resampled."""
     for measure in ("nll", "brier") if reports else ():
-        logs = np.log([each[own][measure] / each[other][measure] for each in reports])
+        logs = np.log([report[own][measure] / report[other][measure] for report in reports])
         drawn = np.random.default_rng(0).integers(len(logs), size=(10_000, len(logs)))
         low, high = np.exp(np.quantile(logs[drawn].mean(axis=1), (0.025, 0.975)))
         print(
@@ -366,7 +368,7 @@ def drawn(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def kept(path: Path | None) -> list[dict[str, object]]:
+def stored_cells(path: Path | None) -> list[dict[str, object]]:
     """Return the cells that an earlier run kept."""
     if path is None or not path.exists():
         return []
@@ -383,28 +385,28 @@ def main() -> None:
     parser.add_argument("--boost", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--shapes", nargs="+")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if given.time or given.data is None:
-        shapes = [tuple(map(int, shape.split("x"))) for shape in given.shapes or ()]
+    if options.time or options.data is None:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes or ()]
         times(shapes or SHAPES)
         return
-    found = kept(given.cells)
-    done = {(cell["set"], cell["size"], cell["seed"]) for cell in found}
-    for path, size, seed in cells(given.data, given.sizes, given.seeds):
+    results = stored_cells(options.cells)
+    done = {(cell["set"], cell["size"], cell["seed"]) for cell in results}
+    for path, size, seed in cells(options.data, options.sizes, options.seeds):
         if (Path(path).stem, size, seed) in done:
             continue
-        one = measured(path, size, seed, given.boost)
+        one = measured(path, size, seed, options.boost)
         if one is None:
             continue
-        found.append({"set": Path(path).stem, "size": size, "seed": seed, **one})
+        results.append({"set": Path(path).stem, "size": size, "seed": seed, **one})
         reports = one["reports"]
         ratio = reports["blend + lift"]["nll"] / reports["ts"]["nll"]
         print(f"{Path(path).stem} {size} {seed}: {ratio:.3f}", flush=True)
-        if given.cells:
-            with given.cells.open("a") as file:
-                file.write(json.dumps(found[-1]) + "\n")
-    summary(found)
+        if options.cells:
+            with options.cells.open("a") as file:
+                file.write(json.dumps(results[-1]) + "\n")
+    summary(results)
 
 
 if __name__ == "__main__":

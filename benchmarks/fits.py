@@ -11,7 +11,7 @@ ridge of `svs`, `sms` and `dir-odir`, for `ets` the mean squared error; computed
 for every library: from its predictions, or from its parameters if it predicts in float32.
 After each map comes a verdict: is cordcal faster than every peer, at an objective no worse?
 Where a peer of `ms` is faster because it stops at a worse objective, a line "up to there"
-tells when cordcal has come as far.
+is when cordcal has reached it.
 """
 
 from __future__ import annotations
@@ -209,27 +209,27 @@ def line(lead: str, it: Figures, reference: float) -> None:
 
 def compare(size: str, name: str, limit: float) -> None:
     """Print the figures of all libraries for one map and size, and the verdict."""
-    found: dict[str, Figures] = {}
+    results: dict[str, Figures] = {}
     for peer in MAPS[name]:
         result = run(name, peer, size, limit)
         lead = f"{size:>10} {name:<9} {peer:<14}"
         if isinstance(result, str):
             print(lead, result, flush=True)
             continue
-        found[peer] = result
-        line(lead, result, found.get("cordcal", result).seconds)
-    ours = found.pop("cordcal", None)
-    if ours is None or not found:
+        results[peer] = result
+        line(lead, result, results.get("cordcal", result).seconds)
+    ours = results.pop("cordcal", None)
+    if ours is None or not results:
         return
     overtaken = set()
-    for peer, it in found.items():
+    for peer, it in results.items():
         # A peer that stops early is no faster if cordcal was there before it.
         if name == "ms" and it.seconds < ours.seconds and it.objective > ours.objective:
             result = run(name, "cordcal", size, limit, target=it.objective)
             if isinstance(result, Figures):
                 line(f"{size:>10} {name:<9} {'up to there':<14}", result, ours.seconds)
                 overtaken |= {peer} if result.seconds < it.seconds else set()
-    print(f"{'':>10} {name:<9} {verdict(name, ours, found, overtaken)}", flush=True)
+    print(f"{'':>10} {name:<9} {verdict(name, ours, results, overtaken)}", flush=True)
 
 
 def main() -> None:

@@ -198,7 +198,9 @@ def measure(options: argparse.Namespace) -> None:
             result |= {"commit": options.commit, "cpu": time.process_time() - began}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result))
-            losses = {name: round(each["nll"], 4) for name, each in result["outputs"].items()}
+            losses = {
+                name: round(measured["nll"], 4) for name, measured in result["outputs"].items()
+            }
             print(entry["name"], seed, f"{result['cpu']:.1f} s", losses, flush=True)
 
 
@@ -211,30 +213,30 @@ def collect(options: argparse.Namespace) -> None:
     ]
     lines = [
         {
-            "set": each["set"],
-            "seed": each["seed"],
+            "set": cell["set"],
+            "seed": cell["seed"],
             "output": name,
-            "recommended": int(each.get("recommended") == name),
+            "recommended": int(cell.get("recommended") == name),
             **{metric: f"{measured[metric]:.6g}" for metric in MEASURES},
         }
-        for each in cells
-        for name, measured in each["outputs"].items()
+        for cell in cells
+        for name, measured in cell["outputs"].items()
     ]
     write_csv(HERE / "fresh" / f"{options.commit}.csv", lines)
     facts = ("fit_rows", "evaluation_rows", "fit_errors", "tied_rows", "rows_seen", "cpu")
-    lines = [{name: each[name] for name in ("set", "seed", "classes", *facts)} for each in cells]
+    lines = [{name: cell[name] for name in ("set", "seed", "classes", *facts)} for cell in cells]
     write_csv(HERE / "fresh" / f"{options.commit}-rows.csv", lines)
     lines = [
         {
-            "set": each["set"],
-            "seed": each["seed"],
+            "set": cell["set"],
+            "seed": cell["seed"],
             "group": group,
             "rows": measured["rows"],
             "output": name,
             **{metric: f"{value:.6g}" for metric, value in measured[name].items()},
         }
-        for each in cells
-        for group, measured in each["groups"].items()
+        for cell in cells
+        for group, measured in cell["groups"].items()
         for name in measured
         if name in ("original", "ts", "mono", "sms", "blend", "blend + lift")
     ]

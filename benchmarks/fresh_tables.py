@@ -97,7 +97,8 @@ class Run:
         self.first = {key: seeds[first] for key, seeds in self.by_seed.items()}
         self.values = {
             key: {
-                name: float(np.mean([each[name] for each in seeds.values()])) for name in MEASURES
+                name: float(np.mean([values[name] for values in seeds.values()]))
+                for name in MEASURES
             }
             for key, seeds in self.by_seed.items()
         }
@@ -123,7 +124,7 @@ class Run:
         by_source: dict[str, list[float]] = {}
         for name, value in values.items():
             by_source.setdefault(self.entries[name][unit], []).append(value)
-        return np.array([np.mean(each) for each in by_source.values()])
+        return np.array([np.mean(values_of_source) for values_of_source in by_source.values()])
 
     def set_ratio(self, name: str, output: str, against: str) -> float:
         """Return the ratio of NLL on one set, over the seeds that both have."""
@@ -179,8 +180,8 @@ class Run:
             sums[key] = sums.get(key, 0.0) + float(line["nll"])
         return {
             (name, group): sums[name, group, output] / sums[name, group, against]
-            for name, group, each in sums
-            if each == output
+            for name, group, measured in sums
+            if measured == output
         }
 
 
@@ -237,7 +238,7 @@ def claim_value(claim: dict[str, Any], run: Run, former: Run) -> tuple[str, str]
         case "ece":
             names = run.sets(output, against)
             gaps = {n: run.get(n, output, metric) - run.get(n, against, metric) for n in names}
-            mean, low, high = (100 * each for each in interval(run.over_sources(gaps)))
+            mean, low, high = (100 * value for value in interval(run.over_sources(gaps)))
             holds = "holds" if high < limit else "holds on average"
             verdict = holds if mean < limit else "does not hold"
             return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}] points", verdict
@@ -438,7 +439,7 @@ def worst(run: Run, against: str, count: int = 4) -> str:
     lines = []
     for name in sorted(run.sets(DEFAULT, against), key=ratio, reverse=True)[:count]:
         facts = run.rows[name]
-        free, kept = run.values[name, "blend"], run.values[name, DEFAULT]
+        free, repaired = run.values[name, "blend"], run.values[name, DEFAULT]
         direct, gained, same_repair = run.values.get((name, "sms")), "–", "–"
         if direct is not None:
             accuracy = direct["accuracy"] - run.get(name, "original", "accuracy")
@@ -448,9 +449,9 @@ def worst(run: Run, against: str, count: int = 4) -> str:
             (
                 name,
                 f"{ratio(name):.3f}",
-                f"{kept['nll'] - run.get(name, against, 'nll'):+.4f}",
+                f"{repaired['nll'] - run.get(name, against, 'nll'):+.4f}",
                 f"{free['nll'] - run.get(name, against, 'nll'):+.4f}",
-                f"{kept['nll'] - free['nll']:+.4f}",
+                f"{repaired['nll'] - free['nll']:+.4f}",
                 gained,
                 same_repair,
                 facts["fit_errors"],
@@ -497,10 +498,10 @@ def calarena(run: Run, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for output, name in CALARENA.items():
         lines = []
-        for each in run.sets(output):
-            facts = run.rows[each]
-            dataset, _, model = each.partition("_")
-            measured = run.first[each, output]
+        for set_name in run.sets(output):
+            facts = run.rows[set_name]
+            dataset, _, model = set_name.partition("_")
+            measured = run.first[set_name, output]
             lines.append(
                 {
                     "dataset": dataset,

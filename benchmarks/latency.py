@@ -80,10 +80,10 @@ def measure(
         runs[f"torch {name}"] = lambda module=module: module(tensor)
         runs[f"numpy {name}"] = lambda model=model: model.predict_proba(rows, dtype="float32")
     with torch.inference_mode():
-        found = medians(runs, 50 if batch == 1 else 7)
+        times = medians(runs, 50 if batch == 1 else 7)
     print(f"batch {batch:,} × {CLASSES:,} classes, one thread")
-    for name, seconds in sorted(found.items()):
-        base = found["torch softmax" if name.startswith("torch") else "onnx softmax"]
+    for name, seconds in sorted(times.items()):
+        base = times["torch softmax" if name.startswith("torch") else "onnx softmax"]
         print(f"  {name:<28} {1e3 * seconds:9.3f} ms   {seconds / base:7.1f} × softmax")
 
 

@@ -89,9 +89,9 @@ def life(shape: str, edge: str, number: int) -> tuple[bool, bool, bool, bool]:
 
 def false_alarms(lives: int) -> None:
     """Print in how many lives there is an alarm though nothing is wrong."""
-    each = max(1, lives // len(SHAPES) // len(EDGES))
+    lives_per_kind = max(1, lives // len(SHAPES) // len(EDGES))
     print(
-        f"\nAlarms in {each} lives of each kind, {NIGHTS} nights x {ROWS} rows; "
+        f"\nAlarms in {lives_per_kind} lives of each kind, {NIGHTS} nights x {ROWS} rows; "
         f"each test has {ALPHA / 2:.1%}"
     )
     headings = ("labels", "inputs", "nightly 95%", "and tolerance")
@@ -99,12 +99,12 @@ def false_alarms(lives: int) -> None:
     totals = np.zeros(len(headings), dtype=int)
     for shape in SHAPES:
         for edge in EDGES:
-            counts = np.sum([life(shape, edge, number) for number in range(each)], axis=0)
+            counts = np.sum([life(shape, edge, number) for number in range(lives_per_kind)], axis=0)
             totals += counts
             row = "".join(f"{count:15}" for count in counts)
             print(f"{shape:20} {edge:18}{row}", flush=True)
     row = "".join(f"{count:15}" for count in totals)
-    print(f"{'together':20} {each * len(SHAPES) * len(EDGES):<18}{row}", flush=True)
+    print(f"{'together':20} {lives_per_kind * len(SHAPES) * len(EDGES):<18}{row}", flush=True)
 
 
 def labelled_rows(confidence: np.ndarray, correct: np.ndarray) -> LabelledRows:

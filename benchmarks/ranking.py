@@ -36,13 +36,13 @@ def speed() -> None:
     out = np.empty_like(q)
     cords = {k: CORD(k, threads=1).fit(p[:500], q[:500]) for k in KEPT}
     runs = {str(k): lambda cord=cord: cord.transform(p, q, out=out) for k, cord in cords.items()}
-    found = medians({**runs, "argsort": lambda: np.argsort(p, axis=1)}, 5)
+    times = medians({**runs, "argsort": lambda: np.argsort(p, axis=1)}, 5)
     print("5,000 × 1000, one thread")
     for k in KEPT:
         print(
-            f"  preserve={k!s:<8} {1e3 * found[str(k)]:8.1f} ms"
-            f"   {found[str(k)] / found['1']:5.2f} × k=1"
-            f"   {found[str(k)] / found['argsort']:5.2f} × np.argsort"
+            f"  preserve={k!s:<8} {1e3 * times[str(k)]:8.1f} ms"
+            f"   {times[str(k)] / times['1']:5.2f} × k=1"
+            f"   {times[str(k)] / times['argsort']:5.2f} × np.argsort"
         )
 
 

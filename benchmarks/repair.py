@@ -135,7 +135,7 @@ def measure(rows: int, classes: int, repeats: int) -> None:
     one.fit(p, q)
     assert abs(one.eta_ - eta) < 1e-9
     assert np.abs(one.transform(p, q) - plain.transform(eta, p, q)).max() < 1e-12
-    found = medians(
+    times = medians(
         {
             "floor": lambda: np.add(p, q, out=out),
             "floor32": lambda: np.add(p32, q32, out=out32),
@@ -154,17 +154,17 @@ def measure(rows: int, classes: int, repeats: int) -> None:
         max(3, repeats // 4),
     )
     against = {
-        name: (slow[name] / found[name], (slow[name] + slow["check"]) / found[name])
+        name: (slow[name] / times[name], (slow[name] + slow["check"]) / times[name])
         for name in ("repair", "fit")
     }
     row = (
         f"{rows:>6,} × {classes:<5}"
-        f"{found['repair'] / found['floor']:>8.2f}"
-        f"{found['repair32'] / found['floor32']:>11.2f}"
+        f"{times['repair'] / times['floor']:>8.2f}"
+        f"{times['repair32'] / times['floor32']:>11.2f}"
         f"{against['repair'][0]:>12.1f} / {against['repair'][1]:<6.1f}"
         f"{against['fit'][0]:>8.1f} / {against['fit'][1]:<6.1f}"
-        f"{1e6 * found['repair']:>10,.0f}"
-        f"{1e6 * found['fit']:>10,.0f}"
+        f"{1e6 * times['repair']:>10,.0f}"
+        f"{1e6 * times['fit']:>10,.0f}"
     )
     print(row, flush=True)
 
@@ -209,11 +209,11 @@ def two_threads(rows: int, classes: int, repeats: int) -> float:
     p, q = make_pair(rows, classes)
     out = np.empty_like(q)
     cords = {n: CORD(threads=n).fit(p[:5000], q[:5000]) for n in (1, 2)}
-    found = medians(
+    times = medians(
         {str(n): lambda cord=cord: cord.transform(p, q, out=out) for n, cord in cords.items()},
         repeats,
     )
-    return found["1"] / found["2"]
+    return times["1"] / times["2"]
 
 
 def peak_memory(rows: int, classes: int) -> tuple[float, float]:

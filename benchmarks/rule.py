@@ -75,8 +75,8 @@ def synthetic(shares: list[float], rows: int, seed: int, class_sep: float = 0.8)
 def thinned(rows: Rows, shares: np.ndarray | list[float]) -> Rows:
     """Return a share of the rows of each class."""
     X, y = rows
-    kept = np.random.default_rng(0).random(len(y)) < np.asarray(shares)[y]
-    return X[kept], y[kept]
+    chosen = np.random.default_rng(0).random(len(y)) < np.asarray(shares)[y]
+    return X[chosen], y[chosen]
 
 
 def binary(rows: Rows, positive: float) -> Rows:
@@ -124,7 +124,7 @@ def learners(classes: int) -> dict[str, Any]:
     def forest(**arguments: Any) -> Any:
         return RandomForestClassifier(min_samples_leaf=5, random_state=0, **arguments)
 
-    found = {
+    estimators = {
         "logistic": logistic(class_weight="balanced"),
         "forest": forest(class_weight="balanced"),
         "boosting": HistGradientBoostingClassifier(class_weight="balanced", random_state=0),
@@ -133,15 +133,15 @@ def learners(classes: int) -> dict[str, Any]:
         from imblearn.over_sampling import RandomOverSampler
         from imblearn.pipeline import make_pipeline as make_sampled
 
-        found["oversampled"] = make_sampled(
+        estimators["oversampled"] = make_sampled(
             RandomOverSampler(random_state=0), StandardScaler(), LogisticRegression(max_iter=2000)
         )
     if classes == 2:
-        found["threshold 0.1"] = FixedThresholdClassifier(
+        estimators["threshold 0.1"] = FixedThresholdClassifier(
             logistic(), threshold=0.1, response_method="predict_proba"
         )
-        found["tuned threshold"] = TunedThresholdClassifierCV(forest(), cv=3)
-    return found
+        estimators["tuned threshold"] = TunedThresholdClassifierCV(forest(), cv=3)
+    return estimators
 
 
 def measure(estimator: Any, rows: Rows) -> Cell:
@@ -165,10 +165,12 @@ def measure(estimator: Any, rows: Rows) -> Cell:
     rule, record = learn_rule(direct, keep)
     masses = blend.held_out_.masses
     repaired = {"direct": direct_test}
-    for name, given in (("", "argmax"), (" rule", rule)):
+    for name, prediction_rule in (("", "argmax"), (" rule", rule)):
         repairs = {
-            "CORD": CORD(rule=given).fit(fit, direct, decision=keep),
-            "lift": Lift(rule=given)._fit(fit, direct, y_fit, keep, None, held_out=masses),
+            "CORD": CORD(rule=prediction_rule).fit(fit, direct, decision=keep),
+            "lift": Lift(rule=prediction_rule)._fit(
+                fit, direct, y_fit, keep, None, held_out=masses
+            ),
         }
         for key, repair in repairs.items():
             repaired[key + name] = repair.transform(test, direct_test, decision=keep_test)
@@ -200,15 +202,15 @@ def lost(
 
     A graph or module reads its predictions from the scores, so those of a threshold have none.
     """
-    given = (fit.argmax(axis=1) != keep).any() or (test.argmax(axis=1) != expected).any()
+    needs_decision = (fit.argmax(axis=1) != keep).any() or (test.argmax(axis=1) != expected).any()
     model = PreservingCalibrator(blend, input="probabilities", prefit=True, rule="learnt")
-    model.fit(fit, decision=keep if given else None)
-    passed = {"decision": expected} if given else {}
+    model.fit(fit, decision=keep if needs_decision else None)
+    passed = {"decision": expected} if needs_decision else {}
     outputs = {
         dtype: model.predict_proba(test, dtype=dtype, **passed)
         for dtype in ("float64", "float32", "float16")
     }
-    if not given:
+    if not needs_decision:
         import onnxruntime
         import torch
 
@@ -249,7 +251,7 @@ def cached(path: Path | None) -> dict[str, Cell]:
     return {line["name"]: line for line in lines}
 
 
-def kept(path: Path | None, cell: Cell) -> Cell:
+def store(path: Path | None, cell: Cell) -> Cell:
     """Append a cell to the file of cells."""
     if path is not None:
         with path.open("a", encoding="utf-8") as file:
@@ -259,7 +261,7 @@ def kept(path: Path | None, cell: Cell) -> Cell:
 
 def weighted_problems(count: int | None, cells: Path | None) -> None:
     """Measure every learner on every problem and print the figures."""
-    known, found = cached(cells), []
+    known, results = cached(cells), []
     header = (
         f"{'problem':26}{'learner':17}{'direct':>8}{'CORD':>8}{'lift':>8}{'CORD':>8}{'lift':>8}"
     )
@@ -272,8 +274,8 @@ def weighted_problems(count: int | None, cells: Path | None) -> None:
             if name in known:
                 cell = known[name]
             else:
-                cell = kept(cells, {"name": name, **measure(estimator, rows)})
-            found.append(cell)
+                cell = store(cells, {"name": name, **measure(estimator, rows)})
+            results.append(cell)
             values = "".join(f"{value:8.4f}" for value in cell["nll"].values())
             print(
                 f"{problem:26}{learner:17}{values}{ratio(cell):7.3f}{auc_loss(cell):+8.4f}"
@@ -281,14 +283,15 @@ def weighted_problems(count: int | None, cells: Path | None) -> None:
                 flush=True,
             )
     for repair in ("CORD rule", "lift rule"):
-        near = [ratio(cell, repair) <= 1.02 for cell in found]
-        kept_order = [auc_loss(cell, repair) <= 0.002 for cell in found]
+        near = [ratio(cell, repair) <= 1.02 for cell in results]
+        ordered = [auc_loss(cell, repair) <= 0.002 for cell in results]
         print(
-            f"{repair}: NLL within 2 % of direct in {sum(near)} of {len(found)}, AUC within 0.002 "
-            f"in {sum(kept_order)}; worst {max(ratio(cell, repair) for cell in found):.3f} and "
-            f"{max(auc_loss(cell, repair) for cell in found):.4f}"
+            f"{repair}: NLL within 2 % of direct in {sum(near)} of {len(results)}, AUC within "
+            f"0.002 in {sum(ordered)}; worst "
+            f"{max(ratio(cell, repair) for cell in results):.3f} and "
+            f"{max(auc_loss(cell, repair) for cell in results):.4f}"
         )
-    print(f"predictions lost: {sum(sum(cell['lost'].values()) for cell in found)}")
+    print(f"predictions lost: {sum(sum(cell['lost'].values()) for cell in results)}")
 
 
 # Sets that are the calibration part of another, features, and a thousand classes.
@@ -298,7 +301,7 @@ MOST_ROWS = 2500
 
 def stored_outputs(folder: Path, keys: list[str], cells: Path | None) -> None:
     """Compare CORD with and without a learnt rule on stored outputs, whose argmax is kept."""
-    known, found = cached(cells), []
+    known, results = cached(cells), []
     print(
         f"{'set':40}{'calibrator':12}{'direct':>8}{'CORD':>8}{'rule':>8}{'ratio':>8}{'explained':>11}"
     )
@@ -307,8 +310,8 @@ def stored_outputs(folder: Path, keys: list[str], cells: Path | None) -> None:
             continue
         for key in keys:
             name = f"{path.stem} / {key}"
-            cell = known.get(name) or kept(cells, {"name": name, **measure_stored(path, key)})
-            found.append(cell)
+            cell = known.get(name) or store(cells, {"name": name, **measure_stored(path, key)})
+            results.append(cell)
             values = "".join(f"{value:8.4f}" for value in cell["nll"].values())
             print(
                 f"{path.stem:40}{key:12}{values}{cell['nll']['rule'] / cell['nll']['CORD']:8.4f}"
@@ -316,12 +319,12 @@ def stored_outputs(folder: Path, keys: list[str], cells: Path | None) -> None:
                 flush=True,
             )
     direct, cord, rule = (
-        np.array([cell["nll"][name] for cell in found]) for name in ("direct", "CORD", "rule")
+        np.array([cell["nll"][name] for cell in results]) for name in ("direct", "CORD", "rule")
     )
     means = f"CORD {np.mean(cord / direct) - 1:.2%}, rule {np.mean(rule / direct) - 1:.2%}"
     print(f"mean loss over direct: {means}")
     print(f"largest ratio of rule to CORD: {np.max(rule / cord):.4f}")
-    otherwise = np.mean([cell["otherwise"] for cell in found])
+    otherwise = np.mean([cell["otherwise"] for cell in results])
     print(f"rows with another argmax under the rule: {otherwise:.1%}")
 
 
@@ -339,8 +342,10 @@ def measure_stored(path: Path, key: str) -> Cell:
     direct, direct_test = (calibrator.predict_proba(scores[rows]) for rows in (fit, test))
     rule, record = learn_rule(direct, original.decision)
     repaired = {"direct": direct_test}
-    for name, given in (("CORD", "argmax"), ("rule", rule)):
-        cord = CORD(rule=given).fit(original.probabilities, direct, decision=original.decision)
+    for name, prediction_rule in (("CORD", "argmax"), ("rule", rule)):
+        cord = CORD(rule=prediction_rule).fit(
+            original.probabilities, direct, decision=original.decision
+        )
         repaired[name] = cord.transform(
             evaluated.probabilities, direct_test, decision=evaluated.decision
         )

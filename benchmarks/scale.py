@@ -143,14 +143,14 @@ def measure(folder: Path, rows: int, classes: int, *, check: bool = False) -> tu
     copied = run(COPY, scores, folder / "copy.parquet")
     (folder / "copy.parquet").unlink()
     applied = run(APPLY, "apply", model, scores, "--output", output, "--force")
-    kept = "" if not check else f"  decisions kept: {decisions_kept(scores, output)}"
+    checked = "" if not check else f"  decisions kept: {decisions_kept(scores, output)}"
     gigabytes = scores.stat().st_size / 1e9
     print(
         f"{rows:>11,} × {classes:<5} {gigabytes:6.2f} GB   copy {copied.seconds:7.2f} s "
         f"(cpu {copied.cpu:.2f}) {copied.megabytes:5.0f} MB   apply {applied.seconds:7.2f} s "
         f"(cpu {applied.cpu:.2f}) {applied.megabytes:5.0f} MB"
         f"   {1e6 * applied.seconds / rows:8.2f} µs a row"
-        f"   throughput {copied.seconds / applied.seconds:6.1%} of the copy's{kept}",
+        f"   throughput {copied.seconds / applied.seconds:6.1%} of the copy's{checked}",
         flush=True,
     )
     for file in (scores, output):
@@ -171,15 +171,15 @@ def sweep(folder: Path, most_bytes: float) -> None:
 def distributed(rows: int) -> None:
     """Construct and repair on one and on two workers."""
     for workers in (1, 2):
-        told = subprocess.run(
+        rounds, fit, transform, eta = subprocess.run(
             [sys.executable, "-c", DASK, str(workers), str(rows)],
             capture_output=True,
             text=True,
             check=True,
         ).stdout.split()
         print(
-            f"dask, {rows:,} × 100, {workers} worker(s): fit {float(told[1]):.2f} s in {told[0]} "
-            f"rounds, transform {float(told[2]):.2f} s, η* {told[3]}",
+            f"dask, {rows:,} × 100, {workers} worker(s): fit {float(fit):.2f} s in {rounds} "
+            f"rounds, transform {float(transform):.2f} s, η* {eta}",
             flush=True,
         )
 

@@ -106,7 +106,7 @@ def main() -> None:
         for name in estimators(0):
             splits = [run(estimators(seed)[name], X, y, seed) for seed in range(options.seeds)]
             columns = zip(*(astuple(split) for split in splits), strict=True)
-            theirs, ours, changed, kept = map(np.array, columns)
+            theirs, ours, changed_theirs, changed_ours = map(np.array, columns)
             difference = ours - theirs
             half = stats.t.ppf(0.975, len(splits) - 1) * stats.sem(difference)
             low, high = difference.mean() - half, difference.mean() + half
@@ -114,7 +114,7 @@ def main() -> None:
             print(
                 f"| {data} | {name} | {theirs.mean():.3f} | {ours.mean():.3f} "
                 f"| {difference.mean():+.3f} ({low:+.3f} to {high:+.3f}){' *' if low > 0 else ''} "
-                f"| {changed.mean():.1%} → {kept.mean():.1%} |",
+                f"| {changed_theirs.mean():.1%} → {changed_ours.mean():.1%} |",
                 flush=True,
             )
     print(f"\nclearly lower on {lower} of {problems} problems, clearly above on {above}")

@@ -98,11 +98,11 @@ def first_calls(folder: Path, repeats: int) -> None:
         "a cache that cannot be written": {**empty, "NUMBA_CACHE_DIR": str(obstacle / "below")},
         "no home": {key: value for key, value in empty.items() if key != "HOME"},
     }
-    for name, each in settings.items():
+    for name, variables in settings.items():
         for rows, classes in SIZES:
             code = FIRST_CALL.format(rows=rows, classes=classes)
-            found = [run(("-c", code), folder, each).split() for _ in range(repeats)]
-            wall, used = (min(float(times[at]) for times in found) for at in (0, 1))
+            runs = [run(("-c", code), folder, variables).split() for _ in range(repeats)]
+            wall, used = (min(float(times[at]) for times in runs) for at in (0, 1))
             print(f"  {rows:>5,} × {classes:<5}{name:<34}{wall:6.2f} ({used:.2f})", flush=True)
 
 

@@ -49,16 +49,21 @@ def _exit_codes() -> str:
 
 
 def _command(name: str, command: Any, kinds: dict[str, Any]) -> str:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
-    usage = " ".join(_usage(each) for each in arguments)
+    arguments = [
+        parameter for parameter in command.params if parameter.param_type_name == "argument"
+    ]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    usage = " ".join(_usage(parameter) for parameter in arguments)
     parts = [
         _heading(f"cordcal {name}", "-"),
         _text(command.help) + "\n",
         f".. code-block:: console\n\n   $ cordcal {name} {usage} [options]\n",
     ]
-    rows = [(f"``{each.name}``", _text(each.help)) for each in arguments]
-    rows += [(_written(each, kinds.get(each.name)), _said(each)) for each in options]
+    rows = [(f"``{parameter.name}``", _text(parameter.help)) for parameter in arguments]
+    rows += [
+        (_written(parameter, kinds.get(parameter.name)), _description(parameter))
+        for parameter in options
+    ]
     parts.append(_table(("option", "meaning"), rows))
     examples = [line for line in (command.epilog or "").splitlines() if line.strip()]
     parts += [_text(line) + "\n" for line in examples if not line.startswith("Example: ")]
@@ -85,16 +90,16 @@ def _value(kind: Any) -> str:
     types = {
         kind,
         *get_args(kind),
-        *(part for each in get_args(kind) for part in get_args(each)),
+        *(part for member in get_args(kind) for part in get_args(member)),
     }
-    for each in types:
-        if isinstance(each, type) and issubclass(each, Enum):
-            return "|".join(str(choice.value) for choice in each)
+    for member in types:
+        if isinstance(member, type) and issubclass(member, Enum):
+            return "|".join(str(choice.value) for choice in member)
     named = {Path: "FILE", int: "NUMBER", float: "NUMBER"}
-    return next((word for each, word in named.items() if each in types), "TEXT")
+    return next((word for member, word in named.items() if member in types), "TEXT")
 
 
-def _said(option: Any) -> str:
+def _description(option: Any) -> str:
     default = option.default
     result = _text(option.help)
     if option.required:
@@ -112,6 +117,6 @@ def _text(text: str | None) -> str:
 
 
 def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
-    cells = [f"   * - {name}\n     - {' '.join(said.split())}" for name, said in (head, *rows)]
+    cells = [f"   * - {name}\n     - {' '.join(text.split())}" for name, text in (head, *rows)]
     lead = ".. list-table::\n   :header-rows: 1\n   :widths: 35 65\n\n"
     return lead + "\n".join(cells) + "\n"

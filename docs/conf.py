@@ -119,8 +119,8 @@ def list_calibrators(app, config):
     """Write the page of all calibrators from what their classes say."""
     rows, names = [], []
     for facts in calibrators.describe():
-        found = calibrators.calibrator_class(facts.key)
-        names.append(f"   {found.__module__.removeprefix('cordcal.calibrators.')}.{found.__name__}")
+        cls = calibrators.calibrator_class(facts.key)
+        names.append(f"   {cls.__module__.removeprefix('cordcal.calibrators.')}.{cls.__name__}")
         keeps = "order" if facts.keeps_order else "argmax" if facts.keeps_argmax else "–"
         cells = (
             f"``{facts.key}``",

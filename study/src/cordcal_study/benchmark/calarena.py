@@ -75,7 +75,7 @@ def csv_files(plan: Plan, trials: Mapping[Trial, TrialResult]) -> dict[str, str]
             name = output_name(output)
             own = {f"{name}_{theirs}": measured.get(ours) for theirs, ours in _MEASURES.items()}
             lines.setdefault((trial.group, name), []).append({**experiment, **own})
-    return {f"{group}/{name}.csv": _format_csv(each) for (group, name), each in lines.items()}
+    return {f"{group}/{name}.csv": _format_csv(rows) for (group, name), rows in lines.items()}
 
 
 def _format_csv(lines: list[dict[str, Any]]) -> str:

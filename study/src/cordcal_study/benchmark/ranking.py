@@ -61,14 +61,20 @@ class Losses:
     @classmethod
     def of(cls, results: Sequence[Result], measure: str) -> Losses:
         """Sort the values of one measure into a table."""
-        chosen = [each for each in results if each.measure == measure]
-        trials = {each.trial: (f"{each.group}, {each.set}", each.source) for each in chosen}
-        outputs = tuple(dict.fromkeys(Output(each.calibrator, each.repair) for each in chosen))
+        chosen = [result for result in results if result.measure == measure]
+        trials = {
+            result.trial: (f"{result.group}, {result.set}", result.source) for result in chosen
+        }
+        outputs = tuple(
+            dict.fromkeys(Output(result.calibrator, result.repair) for result in chosen)
+        )
         line = {name: place for place, name in enumerate(trials)}
         column = {name: place for place, name in enumerate(outputs)}
         values = np.full((len(trials), len(outputs)), np.nan)
-        for each in chosen:
-            values[line[each.trial], column[Output(each.calibrator, each.repair)]] = each.value
+        for result in chosen:
+            values[line[result.trial], column[Output(result.calibrator, result.repair)]] = (
+                result.value
+            )
         sets, sources = zip(*trials.values(), strict=True) if trials else ((), ())
         return cls(outputs, values, sets, sources)
 
@@ -184,7 +190,7 @@ def ranked(losses: Losses, least: float = 0.8) -> Losses:
     ran = ~np.isnan(losses.values)
     share = np.mean([ran[sets == name].any(axis=0) for name in names], axis=0)
     common = losses.among(
-        [each for each, part in zip(losses.outputs, share, strict=True) if part >= least]
+        [output for output, part in zip(losses.outputs, share, strict=True) if part >= least]
     )
     complete = np.asarray(~np.isnan(common.values).any(axis=1))
     return common.where(lambda place: bool(complete[place]))
@@ -261,30 +267,30 @@ class Verdict:
 def preserving(results: Iterable[Result]) -> set[Output]:
     """Return the outputs that changed no prediction in any trial."""
     most: dict[Output, float] = {}
-    for each in results:
-        if each.measure == "tpcr":
-            output = Output(each.calibrator, each.repair)
-            most[output] = max(most.get(output, 0.0), each.value)
+    for result in results:
+        if result.measure == "tpcr":
+            output = Output(result.calibrator, result.repair)
+            most[output] = max(most.get(output, 0.0), result.value)
     return {output for output, tpcr in most.items() if tpcr == 0.0}
 
 
 def judge(claim: Claim, results: Sequence[Result]) -> Verdict:
     """Compare the outputs that a claim is about."""
     groups = set(claim.groups)
-    inside = [each for each in results if not groups or each.group in groups]
+    inside = [result for result in results if not groups or result.group in groups]
     losses = Losses.of(inside, claim.metric)
     unchanged = preserving(inside)
-    own = next((each for each in losses.outputs if each.name == claim.output), None)
+    own = next((output for output in losses.outputs if output.name == claim.output), None)
     if own is None:
         return Verdict(claim, ())
     others = [
-        each
-        for each in losses.outputs
-        if each not in (own, ORIGINAL)
+        output
+        for output in losses.outputs
+        if output not in (own, ORIGINAL)
         and (
-            each.name in claim.against
+            output.name in claim.against
             or ALL in claim.against
-            or (PRESERVING in claim.against and each in unchanged)
+            or (PRESERVING in claim.against and output in unchanged)
         )
     ]
     return Verdict(claim, compare_with(losses, own, others))

@@ -129,7 +129,7 @@ class TrialTask:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             measures = {
-                Output(*name.split("|")): held for name, held in content["measures"].items()
+                Output(*name.split("|")): values for name, values in content["measures"].items()
             }
             return TrialResult(measures, dict(content["refused"]))
         except FileNotFoundError:
@@ -144,7 +144,7 @@ class TrialTask:
         fit, evaluation = data.drawn(self.trial.seed, self.max_rows, self.max_evaluation_rows)
         result = _TrialRows.of(fit, evaluation, data.kind).run(self.calibrators, self.repairs)
         content = {
-            "measures": {"|".join(output): held for output, held in result.measures.items()},
+            "measures": {"|".join(output): values for output, values in result.measures.items()},
             "refused": result.refused,
         }
         path = self.path()

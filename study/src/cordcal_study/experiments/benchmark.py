@@ -72,7 +72,7 @@ def chapter(plan: Plan, results: Sequence[Result]) -> Chapter:
     """Return the chapter of the benchmark."""
     benchmark = plan.study.benchmark
     assert benchmark is not None
-    results = [each for each in results if each.repair != CAPPED]
+    results = [result for result in results if result.repair != CAPPED]
     unchanged = preserving(results)
     losses = {measure: Losses.of(results, measure) for measure in (*_LOSSES, "ece")}
     verdicts = [judge(claim, results) for claim in benchmark.claims]
@@ -98,7 +98,7 @@ def _output_name(output: Output) -> str:
 
 
 def _rules(plan: Plan, benchmark: Benchmark, losses: Losses) -> Iterator[str]:
-    sizes = ", ".join(f"{each:,}" if isinstance(each, int) else each for each in benchmark.rows)
+    sizes = ", ".join(f"{rows:,}" if isinstance(rows, int) else rows for rows in benchmark.rows)
     networks = ", ".join(table_name(key) for key in benchmark.calibrators if is_network(key))
     named = ", ".join(spec.name for spec in plan.study.sets if spec.networks and spec.benchmark)
     limits = "; ".join(
@@ -153,7 +153,7 @@ def _leaders(losses: Mapping[str, Losses], unchanged: set[Output]) -> Iterator[s
 def _comparable(losses: Losses, chosen: set[Output] | None) -> Losses:
     """Return the outputs and trials that can be ranked."""
     return ranked(
-        losses.among([each for each in losses.outputs if chosen is None or each in chosen])
+        losses.among([output for output in losses.outputs if chosen is None or output in chosen])
     )
 
 
@@ -166,7 +166,7 @@ def _rate(rates: Interval, at: int) -> str:
 
 def _close_others(losses: Losses, best: int) -> str:
     """Count the other outputs that the best does not clearly beat, if there are intervals."""
-    others = [each for each in losses.outputs if each != losses.outputs[best]]
+    others = [output for output in losses.outputs if output != losses.outputs[best]]
     compared = compare_with(losses, losses.outputs[best], others)
     if all(math.isnan(comparison.low) for comparison in compared):
         return ""
@@ -181,7 +181,7 @@ def _claims(verdicts: Sequence[Verdict]) -> Table:
         shown = "–"
         if hardest is not None:
             rates = Interval(
-                *(np.array([each]) for each in (hardest.rate, hardest.low, hardest.high))
+                *(np.array([value]) for value in (hardest.rate, hardest.low, hardest.high))
             )
             shown = f"{_rate(rates, 0)} against {_output_name(hardest.against)}"
         below = sum(comparison.rate <= 0.5 for comparison in verdict.comparisons)
@@ -213,7 +213,7 @@ def _ranking(
     *,
     only: bool,
 ) -> Table:
-    chosen = [each for each in losses["nll"].outputs if not only or each in unchanged]
+    chosen = [output for output in losses["nll"].outputs if not only or output in unchanged]
     rates = {measure: interval(win_rates(losses[measure].among(chosen))) for measure in _LOSSES}
     gains = {measure: _gains(losses[measure].among(chosen)) for measure in _LOSSES}
     errors = {
@@ -226,14 +226,14 @@ def _ranking(
     for place in np.argsort(-np.nan_to_num(rates["nll"].mean)):
         output = chosen[place]
         ran = ~np.isnan(nll.values[:, place])
-        sets = len({each for each, yes in zip(nll.sets, ran, strict=True) if yes})
+        sets = len({name for name, yes in zip(nll.sets, ran, strict=True) if yes})
         gain = [change(float(gains[measure][place]), 4) for measure in _LOSSES]
         lines.append(
             (
                 text(_output_name(output), strong=not only and output in unchanged),
                 text(str(sets)),
                 *((part,) for part in gain),
-                *((number(100.0 * float(errors[each][place]), 2),) for each in ("ece", "tpcr")),
+                *((number(100.0 * float(errors[metric][place]), 2),) for metric in ("ece", "tpcr")),
                 *(text(_rate(rates[measure], place)) for measure in _LOSSES),
             )
         )
@@ -262,15 +262,17 @@ def _gains(losses: Losses) -> Array:
 
 
 def _comparisons(name: str, losses: Mapping[str, Losses], unchanged: set[Output]) -> Table:
-    own = next((each for each in losses["nll"].outputs if each.name == name), None)
+    own = next((output for output in losses["nll"].outputs if output.name == name), None)
     lines: list[tuple[Entry, ...]] = []
     if own is not None:
-        others = [each for each in losses["nll"].outputs if each != own]
+        others = [output for output in losses["nll"].outputs if output != own]
         compared = {
-            measure: {each.against: each for each in compare_with(table, own, others)}
+            measure: {
+                comparison.against: comparison for comparison in compare_with(table, own, others)
+            }
             for measure, table in losses.items()
         }
-        for other in sorted(compared["nll"], key=lambda each: compared["nll"][each].rate):
+        for other in sorted(compared["nll"], key=lambda output: compared["nll"][output].rate):
             entries = [text(_output_name(other), strong=other in unchanged)]
             for measure in losses:
                 rate, low, high = (
@@ -328,8 +330,8 @@ def _when(results: Sequence[Result], unchanged: set[Output]) -> Table:
     for kind, name, inside in _slices(results):
         if not inside:
             continue
-        sources = len({each.source for each in inside})
-        sets = len({(each.group, each.set) for each in inside})
+        sources = len({result.source for result in inside})
+        sets = len({(result.group, result.set) for result in inside})
         entries = [text(kind), text(name), text(f"{sets} ({sources})")]
         entries += [text(_best(Losses.of(inside, measure), unchanged)) for measure in _LOSSES]
         common = _comparable(Losses.of(inside, "nll"), None)
@@ -369,7 +371,7 @@ def _cost(losses: Losses, unchanged: set[Output]) -> Entry:
     if not len(losses.values):
         return text("–")
     mean = interval(losses.over_sources(losses.values)).mean
-    values = [mean[place] for place, each in enumerate(losses.outputs) if each in unchanged]
+    values = [mean[place] for place, output in enumerate(losses.outputs) if output in unchanged]
     return (number(float(min(values) - mean.min()), 4),) if values else text("–")
 
 
@@ -378,25 +380,29 @@ def _slices(results: Sequence[Result]) -> Iterator[tuple[str, str, list[Result]]
     yield "all", "all", list(results)
     low = 0.0
     for name, high in _CLASSES.items():
-        yield "classes", name, [each for each in results if low < each.classes <= high]
+        yield "classes", name, [result for result in results if low < result.classes <= high]
         low = high
-    for rows in dict.fromkeys(each.rows for each in results):
-        yield "rows", f"{rows} calibration rows", [each for each in results if each.rows == rows]
-    for family in dict.fromkeys(each.family for each in results):
-        yield "classifier", family, [each for each in results if each.family == family]
+    for rows in dict.fromkeys(result.rows for result in results):
+        yield (
+            "rows",
+            f"{rows} calibration rows",
+            [result for result in results if result.rows == rows],
+        )
+    for family in dict.fromkeys(result.family for result in results):
+        yield "classifier", family, [result for result in results if result.family == family]
     accuracy = _accuracies(results)
     low = -1.0
     for name, high in _ACCURACIES.items():
         sets = {place for place, value in accuracy.items() if low < value <= high}
-        yield "accuracy", name, [each for each in results if (each.group, each.set) in sets]
+        yield "accuracy", name, [result for result in results if (result.group, result.set) in sets]
         low = high
 
 
 def _accuracies(results: Sequence[Result]) -> Mapping[tuple[Any, ...], float]:
     own = [
-        each
-        for each in results
-        if (each.calibrator, each.measure) == (ORIGINAL.calibrator, "accuracy")
+        result
+        for result in results
+        if (result.calibrator, result.measure) == (ORIGINAL.calibrator, "accuracy")
     ]
     return means(own, "group", "set")
 
@@ -406,12 +412,14 @@ def _by_set(results: Sequence[Result], unchanged: set[Output]) -> Table:
     accuracy = _accuracies(results)
     lines = []
     for group, name in accuracy:
-        inside = [each for each in results if (each.group, each.set) == (group, name)]
-        table = Losses.of([each for each in inside if each.repair in _REPAIRS], "nll")
+        inside = [result for result in results if (result.group, result.set) == (group, name)]
+        table = Losses.of([result for result in inside if result.repair in _REPAIRS], "nll")
         mean = interval(table.over_sources(table.values)).mean
         by_output = dict(zip(table.outputs, mean.tolist(), strict=True))
         first = inside[0]
-        best = min((each for each in by_output if each in unchanged), key=by_output.__getitem__)
+        best = min(
+            (output for output in by_output if output in unchanged), key=by_output.__getitem__
+        )
         free = min(by_output, key=by_output.__getitem__)
         lines.append(
             (

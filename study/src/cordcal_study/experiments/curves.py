@@ -59,7 +59,7 @@ def size_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
     return _chapter(
         "size",
         "Calibration size",
-        "At each fraction the calibrators and CORD are fitted anew on nested subsets of the "
+        "At each fraction the calibrators and CORD are fitted again on nested subsets of the "
         f"calibration rows; the evaluation rows stay the same.{which}",
         families,
         place,
