@@ -42,10 +42,10 @@ print(cord.construction_)
 # ----------
 # What happened to a single row: the mass on the prediction in the direct output (``direct_mass``),
 # the smallest that keeps it (``lower``), and what it got.
-story = cord.explain(original[2000:], direct[2000:])
-print(story)
-row = int(np.flatnonzero(story.changed)[0])
-print({name: values[row].item() for name, values in story.to_dict().items()})
+explanation = cord.explain(original[2000:], direct[2000:])
+print(explanation)
+row = int(np.flatnonzero(explanation.changed)[0])
+print({name: values[row].item() for name, values in explanation.to_dict().items()})
 print("direct  ", direct[2000 + row].round(4))
 print("repaired", repaired[row].round(4))
 

@@ -1,4 +1,4 @@
-"""The public surface, one name a line; ``python tests/surface.py`` writes the frozen list anew."""
+"""The public surface, one name per line; ``python tests/surface.py`` writes the frozen list."""
 
 from __future__ import annotations
 

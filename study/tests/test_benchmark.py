@@ -157,10 +157,10 @@ def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.Monk
         for repair in ("cord", "lift"):
             model = PreservingCalibrator(key, repair=repair).fit(fit.scores, fit.labels)
             output = model.predict_proba(evaluation.scores)
-            found = result.measures[Output(key, repair)]
-            assert found["nll"] == pytest.approx(metrics.nll(output, evaluation.labels), abs=1e-12)
-            assert found["brier"] == pytest.approx(metrics.brier(output, evaluation.labels))
-            assert found["tpcr"] == 0.0
+            values = result.measures[Output(key, repair)]
+            assert values["nll"] == pytest.approx(metrics.nll(output, evaluation.labels), abs=1e-12)
+            assert values["brier"] == pytest.approx(metrics.brier(output, evaluation.labels))
+            assert values["tpcr"] == 0.0
         assert result.measures[Output(key)]["tpcr"] == metrics.tpcr(
             decision, model.direct_proba(evaluation.scores)
         )
@@ -218,15 +218,15 @@ def test_the_schedule_follows_the_stated_rules() -> None:
 
 def trials_of(plan: Plan, value: Callable[[Trial, Output, str], float]) -> list[Result]:
     trials = {}
-    for each in schedule(plan, Path("cells")):
+    for entry in schedule(plan, Path("cells")):
         outputs = [ORIGINAL]
-        for key in each.calibrators:
+        for key in entry.calibrators:
             outputs.append(Output(key))
             if key not in ("ts", "ets"):
-                outputs += [Output(key, repair) for repair in each.repairs]
-        trials[each.trial] = TrialResult(
+                outputs += [Output(key, repair) for repair in entry.repairs]
+        trials[entry.trial] = TrialResult(
             {
-                output: {name: value(each.trial, output, name) for name in NAMES}
+                output: {name: value(entry.trial, output, name) for name in NAMES}
                 | {"at_bound": 0.25, "bound_gap": 0.2, "gap": 0.06}
                 for output in outputs
             }
@@ -276,7 +276,7 @@ def test_the_chapter_shows_the_best_by_kind_and_the_outcomes_of_claims(tmp_path:
     assert cells(tables["ranking-all"], "Predictions changed (%)").count("10.00") == 2
     assert cells(tables["comparisons-blend-lift"], "Against")[0] != "Blend + lift"
     leader = "Blend + lift among those that keep every prediction"
-    assert any(leader in each for each in chapter.paragraphs)
+    assert any(leader in paragraph for paragraph in chapter.paragraphs)
     pytest.importorskip("matplotlib")
     for figure in chapter.figures:
         save_figure(figure, tmp_path / "drawn.png")

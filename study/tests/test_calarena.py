@@ -108,16 +108,16 @@ def test_a_study_is_one_command_goes_on_and_speaks_its_language(
 def test_compare_takes_one_experiment(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(folder / "small-multiclass.h5")
     assert main(["compare", path, "--key", "wine/forest", "--calibrator", "ts"]) == 0
-    said = capsys.readouterr().out
-    assert "120" in said  # the rows of the test part
+    printed = capsys.readouterr().out
+    assert "120" in printed  # the rows of the test part
     key = "wine/forest/probas_cal"
-    assert f"--key {key}" in said
+    assert f"--key {key}" in printed
     assert main(["compare", path, "--calibrator", "ts"]) == 2
-    said = capsys.readouterr().err
-    assert "holds 3 experiments; name one, as in --key cars/forest" in " ".join(said.split())
+    printed = capsys.readouterr().err
+    assert "holds 3 experiments; name one, as in --key cars/forest" in " ".join(printed.split())
     assert main(["compare", path, "--key", "wine/forrest", "--calibrator", "ts"]) == 2
-    said = capsys.readouterr().err
-    assert "as in --key wine/forest" in " ".join(said.split())
+    printed = capsys.readouterr().err
+    assert "as in --key wine/forest" in " ".join(printed.split())
     # One experiment needs no name, and a data set of its own is read as any other.
     parts = read_experiment(folder / "small-binary.h5")
     assert parts is not None

@@ -65,7 +65,7 @@ def test_a_set_may_have_seeds_of_its_own(folder: Path) -> None:
     assert plan.splits(replace(study.sets[0], evaluation=Path("b.npz"))) == (None,)
 
 
-def test_data_folder_is_relative_to_the_file_and_can_be_given(folder: Path) -> None:
+def test_data_folder_is_relative_to_the_file_or_passed(folder: Path) -> None:
     inner = folder / "inner"
     inner.mkdir()
     path = written(inner, 'data = ".."\n' + MINIMAL)

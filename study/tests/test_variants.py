@@ -97,7 +97,7 @@ def test_ranking_projection_keeps_the_order_in_every_dtype() -> None:
 
 
 def test_ranking_projection_returns_rows_in_order_as_they_are() -> None:
-    strict = P[(P > 0).all(axis=1)]  # exact zeros tie, and ties are told apart
+    strict = P[(P > 0).all(axis=1)]  # exact zeros tie, and ties are separated
     assert 0 < len(strict) < len(P)
     np.testing.assert_array_equal(RankingProjection().transform(strict, strict), strict)
 

@@ -1,4 +1,4 @@
-"""What must be said before any advice."""
+"""Caveats of comparisons and audits, which come before any advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sound_rows_raise_no_concern() -> None:
 
 
 @pytest.mark.parametrize(("shift", "words"), [(1, "with labels − 1"), (-1, "with labels + 1")])
-def test_shifted_labels_are_told_with_the_accuracy_they_would_have(shift, words) -> None:
+def test_shifted_labels_are_reported_with_the_accuracy_they_would_have(shift, words) -> None:
     logits, labels = rows()
     inside = (labels + shift >= 0) & (labels + shift < 5)
     with pytest.warns(UserWarning, match=re.escape(f"{words} it would be")) as caught:
@@ -124,7 +124,7 @@ def test_absent_classes_are_counted_and_named() -> None:
     assert not any(caveat.blocks_advice for caveat in caveats)
 
 
-def test_the_same_rows_in_both_parts_are_found() -> None:
+def test_rows_in_both_parts_are_reported() -> None:
     logits, labels = rows()
     comparison = cordcal.compare(logits, labels, ["ts"], evaluation=(logits[::2], labels[::2]))
     (concern,) = comparison.concerns
@@ -149,7 +149,7 @@ def test_rows_of_a_coarse_classifier_coincide_without_alarm() -> None:
     assert overlap(many, many[:500]) != []
 
 
-def test_it_says_when_nothing_can_be_told_apart() -> None:
+def test_options_that_do_not_differ_are_reported() -> None:
     rng = np.random.default_rng(9)
     probabilities = rng.dirichlet(np.ones(3), 300)
     labels = (probabilities.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1)

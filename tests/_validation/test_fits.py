@@ -148,7 +148,7 @@ def test_repairs(repair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert unchanged(repair, before)
 
 
-def test_a_learner_is_no_copy_of_the_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_fit_leaves_nothing_of_the_first() -> None:
     model = calibrators.make("ts").fit(LOGITS, LABELS)
     model.left_behind_ = 1
     assert "left_behind_" not in vars(model.fit(LOGITS, LABELS))

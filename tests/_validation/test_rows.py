@@ -1,4 +1,4 @@
-"""Rows have owners: pandas indices and masks, at every door that takes more than one argument."""
+"""Pandas indices and masks, in every function that takes more than one argument."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLAIN = {"p": ORIGINAL, "q": DIRECT, "y": LABELS, "w": WEIGHT}
 NAMES = np.array([f"row {row}" for row in range(N)], dtype=object)
 SHUFFLED = RNG.permutation(N)
 
-Door = Callable[..., Any]
+Function = Callable[..., Any]
 
 
 def preserved(p: Any, y: Any, w: Any) -> Any:
@@ -104,7 +104,7 @@ def streamed(p: Any, y: Any, w: Any) -> Any:
     return metrics.NLLStream().update(p, y, sample_weight=w).result()
 
 
-DOORS: dict[str, Door] = {
+FUNCTIONS: dict[str, Function] = {
     "PreservingCalibrator.fit": preserved,
     "PreservingCalibrator(adats)": adaptive_repaired,
     "calibrator.fit": lambda p, y, w: (
@@ -141,8 +141,8 @@ DOORS: dict[str, Door] = {
 }
 
 
-def arguments_of(door: Door) -> list[str]:
-    return list(door.__code__.co_varnames[: door.__code__.co_argcount])
+def arguments_of(function: Function) -> list[str]:
+    return list(function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 def with_index(name: str, index: Any, order: Any = slice(None)) -> Any:
@@ -167,70 +167,72 @@ def assert_same(result: Any, expected: Any) -> None:
         assert result == expected
 
 
-@pytest.fixture(params=DOORS)
-def door(request: pytest.FixtureRequest) -> Door:
-    return DOORS[request.param]
+@pytest.fixture(params=FUNCTIONS)
+def function(request: pytest.FixtureRequest) -> Function:
+    return FUNCTIONS[request.param]
 
 
-def test_indices_that_mean_something_are_matched(door: Door) -> None:
-    first, *others = arguments_of(door)
+def test_indices_that_mean_something_are_matched(function: Function) -> None:
+    first, *others = arguments_of(function)
     rows = {first: with_index(first, NAMES)}
     rows |= {name: with_index(name, NAMES, SHUFFLED) for name in others}
     plain = {name: PLAIN[name] for name in rows}
-    assert_same(door(**rows), door(**plain))
+    assert_same(function(**rows), function(**plain))
 
 
-def test_a_default_index_and_one_of_a_larger_frame_go_by_position(door: Door) -> None:
-    first, *others = arguments_of(door)
+def test_a_default_index_and_one_of_a_larger_frame_go_by_position(function: Function) -> None:
+    first, *others = arguments_of(function)
     larger = 3 * SHUFFLED + 5
     rows = {first: with_index(first, None)}
     rows |= {name: with_index(name, larger) for name in others}
     plain = {name: PLAIN[name] for name in rows}
-    assert_same(door(**rows), door(**plain))
+    assert_same(function(**rows), function(**plain))
 
 
-def test_arrays_without_an_index_go_by_position(door: Door) -> None:
-    first, *others = arguments_of(door)
+def test_arrays_without_an_index_go_by_position(function: Function) -> None:
+    first, *others = arguments_of(function)
     plain = {name: PLAIN[name] for name in (first, *others)}
-    assert_same(door(**{**plain, others[0]: with_index(others[0], SHUFFLED)}), door(**plain))
+    assert_same(
+        function(**{**plain, others[0]: with_index(others[0], SHUFFLED)}), function(**plain)
+    )
 
 
 @pytest.mark.parametrize("shuffled", ["first", "second"])
 def test_a_default_index_and_its_numbers_in_another_order_are_refused(
-    door: Door, shuffled: str
+    function: Function, shuffled: str
 ) -> None:
-    names = arguments_of(door)
+    names = arguments_of(function)
     at = 0 if shuffled == "first" else 1
     rows = {name: with_index(name, None) for name in names}
     rows[names[at]] = with_index(names[at], SHUFFLED)
     with pytest.raises(InputError) as caught:
-        door(**rows)
+        function(**rows)
     assert ".loc[" in caught.value.hint
     assert ".to_numpy()" in caught.value.hint
 
 
-def test_an_entry_that_one_side_lacks_is_refused(door: Door) -> None:
-    names = arguments_of(door)
+def test_an_entry_that_one_side_lacks_is_refused(function: Function) -> None:
+    names = arguments_of(function)
     rows = {name: with_index(name, NAMES) for name in names}
     other = NAMES.copy()
     other[11] = "row of another table"
     rows[names[1]] = with_index(names[1], other)
     with pytest.raises(InputError, match="row of another table") as caught:
-        door(**rows)
+        function(**rows)
     assert caught.value.rows.tolist() == [11]
 
 
-def test_masked_entries_are_refused(door: Door) -> None:
-    names = arguments_of(door)
+def test_masked_entries_are_refused(function: Function) -> None:
+    names = arguments_of(function)
     plain = {name: PLAIN[name] for name in names}
-    expected = door(**plain)
+    expected = function(**plain)
     for name in names:
         mask = np.zeros(PLAIN[name].shape, dtype=bool)
         unmasked = np.ma.array(PLAIN[name], mask=mask)
-        assert_same(door(**{**plain, name: unmasked}), expected)
+        assert_same(function(**{**plain, name: unmasked}), expected)
         mask[[4, 9]] = True
         with pytest.raises(InputError) as caught:
-            door(**{**plain, name: np.ma.array(PLAIN[name], mask=mask)})
+            function(**{**plain, name: np.ma.array(PLAIN[name], mask=mask)})
         assert caught.value.rows.tolist() == [4, 9]
         assert caught.value.reason == "has masked entries"
 
@@ -367,7 +369,7 @@ def test_a_split_frame_goes_by_position() -> None:
     # What scikit-learn's train_test_split leaves: frames and labels with rows of the whole.
     whole = pd.DataFrame(ORIGINAL).assign(y=LABELS, w=WEIGHT)
     part = whole.iloc[SHUFFLED[:40]]
-    scores = pd.DataFrame(part[[0, 1, 2]].to_numpy())  # a model's output, numbered anew
+    scores = pd.DataFrame(part[[0, 1, 2]].to_numpy())  # a model's output, numbered from zero
     expected = metrics.nll(scores.to_numpy(), part.y.to_numpy(), sample_weight=part.w.to_numpy())
     assert metrics.nll(scores, part.y, sample_weight=part.w) == expected
     assert metrics.nll(part[[0, 1, 2]], part.y, sample_weight=part.w) == expected

@@ -28,7 +28,7 @@ COUNTED = {
 
 
 def calls(function, *arguments, **named) -> Counter[str]:
-    """Count the calls of the door's checks."""
+    """Count the calls of the checks."""
     counts: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:

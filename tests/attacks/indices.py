@@ -44,7 +44,7 @@ def gated(q: Any, p: Any, y: Any) -> Any:
     return [verdict.value for verdict in check(q, y, gates=limits, original=p, groups=y).verdicts]
 
 
-DOORS: list[Callable[..., Any]] = [
+FUNCTIONS: list[Callable[..., Any]] = [
     temperature,
     curve,
     repaired,
@@ -65,7 +65,7 @@ def trial(rng: Rng, folder: Path) -> int:
     whole = {"p": p, "q": q, "y": labels, "w": rng.uniform(0.5, 2.0, rows)}
     names = pool(rng, rows)
     for _ in range(CALLS):
-        function = DOORS[int(rng.integers(len(DOORS)))]
+        function = FUNCTIONS[int(rng.integers(len(FUNCTIONS)))]
         expected = function.__code__.co_varnames[: function.__code__.co_argcount]
         plain = {name: whole[name] for name in expected}
         if rng.random() < 0.3:
@@ -109,14 +109,14 @@ def index(rng: Rng, rows: int, names: list[Any]) -> Index:
             return twice
 
 
-def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Index]) -> None:
+def match_all(function: Callable[..., Any], plain: dict[str, Any], indices: list[Index]) -> None:
     """Ask for the result of rows in the order that the rule gives, or for a refusal."""
     orders = rule(indices)
     passed = {
         name: values if entries is None else with_index(values, entries)
         for (name, values), entries in zip(plain.items(), indices, strict=True)
     }
-    result = outcome(door, passed)
+    result = outcome(function, passed)
     if orders is None:
         hold(
             isinstance(result, InputError),
@@ -127,7 +127,7 @@ def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Ind
         name: values[order] for (name, values), order in zip(plain.items(), orders, strict=True)
     }
     hold(not isinstance(result, InputError), f"rows that can be matched were refused: {result}")
-    same = np.allclose(flat(result), flat(outcome(door, rows)), rtol=1e-9, equal_nan=True)
+    same = np.allclose(flat(result), flat(outcome(function, rows)), rtol=1e-9, equal_nan=True)
     hold(same, f"rows were matched otherwise: {shortened(indices)}")
 
 
@@ -162,29 +162,31 @@ def with_index(values: np.ndarray, entries: list[Any]) -> Any:
     return kind(values, index=pd.Index(entries))
 
 
-def mask_one(door: Callable[..., Any], plain: dict[str, Any], rng: Rng) -> None:
+def mask_one(function: Callable[..., Any], plain: dict[str, Any], rng: Rng) -> None:
     """Ask that masked rows are refused, all of them, and that a mask of nothing is no matter."""
     name = str(rng.choice(list(plain)))
     mask = np.zeros(plain[name].shape, dtype=bool)
     some = rng.random() < 0.7
     if some:
         mask[rng.integers(len(mask), size=int(rng.integers(1, 5)))] = True
-    result = outcome(door, {**plain, name: np.ma.array(plain[name], mask=mask)})
+    result = outcome(function, {**plain, name: np.ma.array(plain[name], mask=mask)})
     if some:
         rows = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
         named = isinstance(result, InputError) and np.array_equal(result.rows, rows)
         hold(named, f"masked rows of {name} were taken, or others named")
     else:
         hold(not isinstance(result, InputError), f"a mask of nothing was refused: {result}")
-        hold(np.allclose(flat(result), flat(outcome(door, plain))), "a mask of nothing mattered")
+        hold(
+            np.allclose(flat(result), flat(outcome(function, plain))), "a mask of nothing mattered"
+        )
 
 
-def outcome(door: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Return a result or a refusal; anything else that is raised breaks the promise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return door(**arguments)
+            return function(**arguments)
         except InputError as refusal:
             return refusal
 

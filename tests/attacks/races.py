@@ -1,4 +1,4 @@
-"""Two writers of one file: one whole output, and each loser told."""
+"""Two writers of one file: one complete output, and an error for each of the others."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def trial(rng: Rng, folder: Path) -> int:
         direct = nudged(original, rng)
     shown_text = rng.random() < 0.3
     decision = rng.integers(classes, size=rows) if shown_text else original.argmax(axis=1)
-    # The order of classes is the scores' own: a decision that is told is the first rank alone.
+    # The order of classes is the scores' own: a decision that is passed is the first rank alone.
     preserve = 1 if shown_text else min(int(rng.choice([1, 1, 1, 2, 3])), classes - 1)
     if rng.random() < 0.1:  # probabilities of few decimals
         direct = inexact(direct, rng)
@@ -68,7 +68,7 @@ def report(rng: Rng, rows: int, classes: int, dtype: np.dtype) -> np.ndarray:
     uniform = rng.random(rows) < 0.03
     values[uniform] = 1.0 / classes
     stored = values.astype(dtype)
-    # Half precision of many small numbers may miss one by more than the door lets through.
+    # Half precision of many small numbers may miss one by more than is accepted.
     off = np.abs(stored.sum(axis=1, dtype=np.float64) - 1.0) > 5e-4
     stored[off] = np.eye(classes, dtype=dtype)[values[off].argmax(axis=1)]
     return stored
@@ -88,7 +88,7 @@ def nudged(original: np.ndarray, rng: Rng) -> np.ndarray:
 
 
 def inexact(report: np.ndarray, rng: Rng) -> np.ndarray:
-    """Return the report with sums off by up to what the door lets through."""
+    """Return the report with sums off by up to what is accepted."""
     factors = 1.0 + rng.uniform(-9e-4, 9e-4, (len(report), 1))
     off = (report * factors).astype(report.dtype)
     fits = np.abs(off.sum(axis=1, dtype=np.float64) - 1.0) < 9.9e-4

@@ -66,9 +66,9 @@ def trial(rng: Rng, folder: Path) -> int:
 
 def command(*arguments: str) -> tuple[int, str]:
     """Run cordcal; return its exit code and what it says on stderr."""
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(arguments)
-    return code, said.getvalue()
+    return code, errors.getvalue()
 
 
 def kill_workers(

@@ -43,9 +43,9 @@ UNREADABLE = """() => {
       if (!/, 0\\)$/.test(ground)) return ground;
     }
   };
-  const told = "h1, h2, h3, h4, p, td, th, dt, dd, figcaption, summary, button, .key, text";
+  const texts = "h1, h2, h3, h4, p, td, th, dt, dd, figcaption, summary, button, .key, text";
   const shown = (each) => each.getClientRects().length && each.textContent.trim();
-  return [...document.querySelectorAll(told)].filter(shown).filter((each) => {
+  return [...document.querySelectorAll(texts)].filter(shown).filter((each) => {
     const style = getComputedStyle(each);
     const ink = each.tagName === "text" ? style.fill : style.color;
     const [dark, bright] = [ink, behind(each)].map(light).sort((one, other) => one - other);
@@ -208,7 +208,7 @@ def test_the_reading_asks_whether_calibration_is_needed(page: Any, named: Any) -
         assert sentence in text
 
 
-def test_every_point_of_a_scatter_plot_is_told(page: Any, named: Any) -> None:
+def test_every_point_of_a_scatter_plot_has_a_label(page: Any, named: Any) -> None:
     result = named[0]
     picture = page.locator("section[aria-labelledby=tradeoff-title] svg").first
     picture.focus()

@@ -1,4 +1,4 @@
-"""The report in real Chromium: it loads alone, sorts, filters, tells its numbers, stays safe."""
+"""The report in Chromium: it loads alone, sorts, filters, shows its numbers, stays safe."""
 
 from __future__ import annotations
 

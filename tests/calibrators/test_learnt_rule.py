@@ -36,7 +36,7 @@ def test_known_weights_are_recovered(weights: list[float]) -> None:
     assert record.gap < 1e-9
 
 
-def test_weights_are_recovered_through_noise_and_the_rest_is_counted() -> None:
+def test_weights_are_recovered_through_noise_and_other_rows_are_counted() -> None:
     direct, decision = ruled([1.0, 4.0, 0.5], 20_000, noise=0.5)
     with pytest.warns(UserWarning, match="of 20,000 rows") as caught:
         rule, record = learn_rule(direct, decision)
@@ -89,7 +89,7 @@ def test_one_odd_prediction_among_many_does_not_move_the_weights() -> None:
     assert record.n_explained >= 1990
 
 
-def test_a_class_that_is_never_predicted_is_kept_down_and_said() -> None:
+def test_a_class_that_is_never_predicted_is_lowered_and_reported() -> None:
     rng = np.random.default_rng(1)
     direct = rng.dirichlet(np.ones(3), size=500)
     decision = direct[:, :2].argmax(axis=1)

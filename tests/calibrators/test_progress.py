@@ -33,7 +33,7 @@ def test_a_long_fit_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.endswith("\x1b[2K")  # the line is erased at the end
 
 
-def test_steps_that_cannot_be_told_are_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_number_of_steps_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = written(monkeypatch, terminal=True, work=LONG, steps=None)
     assert "step 2, loss 0.25" in shown
 

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_with_130(tmp_path: Path, environment: dict[str, str]) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_warning_is_given_once(run: Run, tmp_path: Path, logits: np.ndarray) -> None:
+def test_a_warning_is_printed_once(run: Run, tmp_path: Path, logits: np.ndarray) -> None:
     probabilities = softmax(logits, axis=1)
     np.save(tmp_path / "p.npy", probabilities)
     np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f")

@@ -18,7 +18,7 @@ def test_demo_compares_and_ends_with_the_report(
     monkeypatch.setitem(environment, "COLUMNS", "160")
     result = run("demo")
     assert result.returncode == 0, result.stderr
-    # A slow machine is told how far it is, a line every few seconds.
+    # On a slow machine progress is printed, a line every few seconds.
     assert all(line.startswith("comparing: ") for line in result.stderr.splitlines())
     before, table = result.stdout.split("┏", 1)
     assert len(before.splitlines()) <= 24
@@ -70,5 +70,5 @@ def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
     changed = [tpcr for tpcr, _ in direct.values()]
     text = (ROOT / "README.md").read_text("utf-8")
     assert f"between {min(changed):.2f} and {max(changed):.2f} percent" in text
-    said = f"between {min(labels):.2f} and {max(labels):+.2f} points".replace("-", "−")
-    assert said in text
+    interval = f"between {min(labels):.2f} and {max(labels):+.2f} points".replace("-", "−")
+    assert interval in text

@@ -121,7 +121,7 @@ def test_pipes(run: Run, tmp_path: Path, logits: np.ndarray, labels: np.ndarray)
     assert [int(line.split(",")[0]) for line in lines[1:]] == logits[:7].argmax(axis=1).tolist()
 
 
-def test_explain_tells_each_row(
+def test_explain_adds_columns_per_row(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
@@ -139,7 +139,7 @@ def test_explain_tells_each_row(
         )
 
 
-def test_explain_tells_each_rank(
+def test_explain_adds_columns_per_rank(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels)

@@ -255,7 +255,7 @@ def test_labels_that_a_shift_would_mend(
     assert errors.count("warning") == 1
 
 
-def test_doubts_are_said_once_by_fit_and_compare(
+def test_fit_and_compare_print_caveats_once(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     np.savez(tmp_path / "s.npz", logits=logits[:, ::-1], labels=labels)

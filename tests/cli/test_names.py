@@ -461,7 +461,7 @@ def test_a_model_file_with_and_without_a_pattern(
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
 
 
-def test_columns_headed_with_numbers_beside_an_array(
+def test_columns_headed_with_numbers_and_an_array(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     report = softmax(logits, axis=1)

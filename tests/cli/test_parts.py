@@ -228,7 +228,7 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
     assert (code, json.loads(out)["resumed"]) == (0, 150)
 
 
-def test_parts_that_are_discarded_are_told(call, killed: tuple[str, ...]) -> None:
+def test_parts_that_are_discarded_are_counted(call, killed: tuple[str, ...]) -> None:
     code, _, errors = call(*killed, "--force")
     assert code == 0
     assert errors.startswith("out: discarding 2 parts of an interrupted run; --resume")

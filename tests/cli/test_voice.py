@@ -106,7 +106,7 @@ def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_console.VERBOSITY, "quiet", False)
     with _console.progress("comparing", 3) as advance:
         advance("ts")
-        # One step is told again and again while it lasts.
+        # One step is reported repeatedly while it lasts.
         assert lines.get(timeout=60) == "comparing: ts, 0 of 3, 42 s"
         assert lines.get(timeout=60) == "comparing: ts, 0 of 3, 83 s"
         advance("svs")
@@ -144,7 +144,7 @@ def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-def test_an_interrupt_says_what_is_kept(call, stopped) -> None:
+def test_an_interrupt_prints_what_is_kept(call, stopped) -> None:
     code, out, errors = stopped()
     assert (code, out) == (130, "")
     assert errors == (
@@ -182,7 +182,7 @@ def test_an_output_that_exists_does_not_hide_what_a_killed_run_kept(
     assert (code, json.loads(out)["resumed"]) == (0, 100)
 
 
-def test_fit_says_what_it_is_worth_on_rows_held_out(call, folder: Path) -> None:
+def test_fit_prints_figures_on_held_out_rows(call, folder: Path) -> None:
     code, out, errors = call("fit", "s.npz", *TS, "--output", "m.safetensors")
     assert code == 0
     assert "NLL " in out

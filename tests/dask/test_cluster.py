@@ -149,7 +149,7 @@ def pid_and_square(item: int) -> tuple[int, int]:
     return os.getpid(), item**2
 
 
-def test_a_worker_that_held_the_function_and_results_dies() -> None:
+def test_a_worker_with_the_function_and_results_dies() -> None:
     with new_cluster() as cluster, cluster_module.on_cluster(cluster.scheduler_address) as run:
         results = run(pid_and_square, range(6))
         pid, _ = next(results)

@@ -294,7 +294,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
         original, direct = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
         assert CORD().fit(original, direct).construction_ == expected
 
-        # With its type told, dask does not try the function out here.
+        # With its type passed, dask does not call the function here.
         meta = np.empty((0, 0))
         doomed = direct.map_blocks(_kill_once, flag=str(tmp_path / "killed"), meta=meta)
         result = CORD().fit(original, doomed)

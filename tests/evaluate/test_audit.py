@@ -137,7 +137,7 @@ def test_without_labels_only_decisions_are_compared() -> None:
     assert result.to_frame().empty
 
 
-def test_given_decisions_are_the_ones_kept() -> None:
+def test_decisions_that_are_passed_are_kept() -> None:
     original, direct, labels = pair()
     decision = direct.argmax(axis=1)
     result = audit(original, direct, labels, decision=decision, resamples=20)
@@ -274,7 +274,7 @@ def test_bad_input(change, message) -> None:
     assert message in str(caught.value)
 
 
-def test_logits_are_told_what_to_pass() -> None:
+def test_logits_are_refused_with_a_hint() -> None:
     logits = np.array([[3.0, -1.0], [0.5, 2.0]])
     with refused("original", naming="softmax"):
         audit(logits, np.array([[0.5, 0.5], [0.5, 0.5]]))

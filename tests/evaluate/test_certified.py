@@ -53,7 +53,7 @@ def test_statements_are_wrong_no_more_often_than_stated() -> None:
     assert max(wrong.values()) <= 25
 
 
-def test_the_target_is_found() -> None:
+def test_the_target_is_reached() -> None:
     rows = rows_of(*draw(np.random.default_rng(2), 20_000))
     best = lowest_certified_threshold(rows, 0.1)
     assert 0.79 < best.threshold < 0.83

@@ -350,7 +350,7 @@ def test_bad_input(data, options: dict, argument: str | None, fact: str) -> None
         cordcal.compare(*data, **{"calibrators": ["ts"], **options})
 
 
-def test_splits_of_given_evaluation_rows_are_refused(data) -> None:
+def test_splits_of_separate_evaluation_rows_are_refused(data) -> None:
     with refused("splits"):
         cordcal.compare(*data, "ts", evaluation=data, splits=2)
 
@@ -409,7 +409,7 @@ def test_objects_and_maps_of_features_are_lifted_too() -> None:
     )
 
 
-def test_the_price_stands_beside_what_the_repairs_reach() -> None:
+def test_the_constraint_cost_is_compared_with_the_repairs() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]

@@ -102,7 +102,7 @@ def test_evidence_is_the_mixture_over_cells_tilts_and_starts(
     assert expected - count * 2.0**-31 <= test.evidence <= expected + 1e-12
 
 
-def test_a_group_that_appears_late_held_cash_before(start_every) -> None:
+def test_a_group_that_appears_late_had_cash_before(start_every) -> None:
     confidence, correct, predicted, groups = rows(300, off=0.1)
     groups = np.where(np.arange(300) < 130, -1, 0)
     test = CalibrationEvidence(3, TOLERANCE)
@@ -215,7 +215,7 @@ def test_ranks_of_exchangeable_rows_are_uniform(monkeypatch) -> None:
     assert all(stats.chisquare(order).pvalue > 1e-3 for order in seen)
 
 
-def test_drift_is_found_and_calm_is_not_alarmed() -> None:
+def test_drift_raises_an_alarm_and_its_absence_does_not() -> None:
     rng = np.random.default_rng(0)
     counts = np.full((4, N_BANDS), 50)
     test = DriftEvidence(counts, 0)

@@ -35,7 +35,7 @@ def test_any_difference_shows() -> None:
         assert Fingerprint.of(other) != whole
 
 
-def test_what_stands_beside_a_row_is_part_of_it() -> None:
+def test_labels_and_weights_are_part_of_a_row() -> None:
     labels = np.arange(200) % 7
     whole = Fingerprint.of(ROWS, labels)
     assert whole != Fingerprint.of(ROWS)

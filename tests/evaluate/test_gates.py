@@ -25,7 +25,7 @@ def rows():
 
 
 @pytest.mark.parametrize("name", ["nll", "brier", "ece", "classwise_ece"])
-def test_a_measure_is_held_against_its_limit(rows, name: str) -> None:
+def test_a_metric_is_compared_with_its_limit(rows, name: str) -> None:
     report, labels = rows
     value = getattr(metrics, name)(report, labels)
     for limit, outcome in ((value, "passed"), (np.nextafter(value, 0.0), "failed")):

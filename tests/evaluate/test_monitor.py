@@ -64,7 +64,7 @@ def test_evidence_names_the_group_it_comes_from(monitor: cordcal.Monitor) -> Non
     assert "group south" in [source.name for source in status.sources]
 
 
-def test_overconfidence_and_underconfidence_are_told_apart(monitor: cordcal.Monitor) -> None:
+def test_overconfidence_and_underconfidence_are_distinguished(monitor: cordcal.Monitor) -> None:
     status = monitor.add(*night(4000, seed=5, off=-0.12))
     assert status.sources[0].direction == "too low"
 

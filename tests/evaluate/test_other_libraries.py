@@ -94,7 +94,7 @@ def test_torch_modules() -> None:
     np.testing.assert_allclose(direct, softmax(logits), atol=1e-12)
 
 
-def test_given_reports() -> None:
+def test_precomputed_probabilities() -> None:
     fit, fit_labels = rows()
     test, test_labels = rows(seed=1)
     precomputed = cordcal.PrecomputedProbabilities(softmax(fit / 2.0), softmax(test / 2.0))
@@ -108,7 +108,7 @@ def test_given_reports() -> None:
         )
 
 
-def test_given_reports_are_told_apart_though_the_scores_are_equal() -> None:
+def test_precomputed_probabilities_of_equal_scores_differ() -> None:
     scores, labels = rows()
     precomputed = cordcal.PrecomputedProbabilities(softmax(scores / 2.0), softmax(scores / 3.0))
     comparison = cordcal.compare(
@@ -119,7 +119,7 @@ def test_given_reports_are_told_apart_though_the_scores_are_equal() -> None:
         assert comparison["given"].direct[measure] == expected
 
 
-def test_given_reports_need_evaluation_rows_not_a_share() -> None:
+def test_precomputed_probabilities_need_evaluation_rows_not_a_share() -> None:
     # The shapes would fit: half of the rows, whichever the draw takes.
     scores, labels = rows()
     half = softmax(scores[: len(scores) // 2])

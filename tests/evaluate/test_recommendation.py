@@ -279,13 +279,13 @@ def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
     comparison = cordcal.compare(logits, labels, ["vs"])
     advised = replace(comparison.recommendation, key="vs", output="lift")
     entry = replace(comparison.entries[0], at_bound=0.2)
-    for entries, said in (
+    for entries, is_mentioned in (
         ((entry,), True),
         (comparison.entries, comparison["vs"].at_bound >= 0.05),
     ):
         other = replace(comparison, entries=entries)
         other.__dict__["recommendation"] = advised
-        assert ('mode="cap"' in " ".join(recommendation.sentences(other))) == said
+        assert ('mode="cap"' in " ".join(recommendation.sentences(other))) == is_mentioned
 
 
 @pytest.fixture

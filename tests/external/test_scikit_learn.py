@@ -92,25 +92,25 @@ def our_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def global_random_seed() -> int:
-    """The seed that scikit-learn's tests use unless told otherwise."""
+    """The seed that scikit-learn's tests use by default."""
     return 42
 
 
 if not DISPATCHES:
 
-    def test_all_of_scikit_learns_tests_are_here() -> None:
+    def test_all_of_scikit_learns_tests_are_run() -> None:
         assert len(TESTS) >= 25
         listed = {name.partition("[")[0] for name in (*EXPECTED_FAILURES, *SLOW)}
         assert listed <= {*TESTS, "test_check_estimator"}
 
     def test_the_array_api_tests() -> None:
-        here = Path(__file__)
-        ours = here.parents[1] / "sklearn" / "test_array_api.py"
+        path = Path(__file__)
+        ours = path.parents[1] / "sklearn" / "test_array_api.py"
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
         run = subprocess.run(
-            [*command, str(here), str(ours)],
+            [*command, str(path), str(ours)],
             env=os.environ | {"SCIPY_ARRAY_API": "1"},
-            cwd=here.parents[2],
+            cwd=path.parents[2],
             capture_output=True,
             text=True,
             check=False,

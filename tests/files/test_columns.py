@@ -1,4 +1,4 @@
-"""Which columns of a table are scores: told, by a model's classes, or by what they hold."""
+"""Which columns of a table are scores: named, by a model's classes, or by their contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("columns", ["score_*", "score_cat,score_dog", ["score_cat", "score_d*"]])
-def test_told_columns(table: Path, columns: object) -> None:
+def test_named_columns(table: Path, columns: object) -> None:
     result = read_scores(table, columns=columns, labels_column="truth" if "*" in columns else None)  # type: ignore[operator, arg-type]
     np.testing.assert_array_equal(result.values, [[0.2, 0.8], [0.9, 0.1]])
     assert result.columns == ("score_cat", "score_dog")
@@ -92,7 +92,7 @@ def test_the_classes_of_a_model(tmp_path: Path) -> None:
     assert open_scores(path, classes=("0", "1", "2")).classes == 3  # numbers are not binding names
 
 
-def test_columns_of_numbers_that_are_no_headings(tmp_path: Path) -> None:
+def test_columns_of_numbers_that_are_not_headings(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("12,0.8,0.2\n13,0.1,0.9\n")
     assert open_scores(path, classes=("0", "1")).classes == 3  # the first may be an identifier
@@ -100,7 +100,7 @@ def test_columns_of_numbers_that_are_no_headings(tmp_path: Path) -> None:
     assert open_scores(path, classes=("0", "1")).classes == 2
 
 
-def test_integers_beside_floating_numbers_are_no_scores(tmp_path: Path) -> None:
+def test_integers_next_to_floating_numbers_are_not_scores(tmp_path: Path) -> None:
     table = arrow.table({"user": [12, 13], "cat": [0.2, 0.9], "dog": [0.8, 0.1]})
     parquet.write_table(table, tmp_path / "s.parquet")
     assert read_scores(tmp_path / "s.parquet").class_names == ("cat", "dog")
@@ -119,7 +119,7 @@ def test_words_further_down_harm_only_scores(tmp_path: Path) -> None:
         read_scores(path, columns="cat,dog")
 
 
-def test_lists_of_tokens_are_no_scores(tmp_path: Path) -> None:
+def test_lists_of_tokens_are_not_scores(tmp_path: Path) -> None:
     table = arrow.table({"tokens": [[1, 2, 3], [4]], "p": [[0.1, 0.9], [0.4, 0.6]]})
     parquet.write_table(table, tmp_path / "s.parquet")
     assert read_scores(tmp_path / "s.parquet").key == "p"

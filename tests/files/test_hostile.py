@@ -106,7 +106,7 @@ def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     both(bomb(tmp_path / "s.npz", "logits", 2**33), "206.2 GB")
 
 
-def test_what_is_not_wanted_is_not_read(tmp_path: Path) -> None:
+def test_what_is_not_needed_is_not_read(tmp_path: Path) -> None:
     path = npz(tmp_path / "s.npz", logits=SCORES)
     for key in ("other", "more"):
         bomb(path, key, 2**33)

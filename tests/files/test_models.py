@@ -54,7 +54,7 @@ def test_a_file_cannot_ask_for_any_number_of_threads(pair: tuple, tmp_path: Path
         assert "threads" in error.value.reason
 
 
-def test_given_decisions_are_remembered(pair: tuple, tmp_path: Path) -> None:
+def test_decisions_that_are_passed_are_remembered(pair: tuple, tmp_path: Path) -> None:
     cord = cordcal.CORD().fit(*pair, decision=pair[0].argmin(axis=1))
     cordcal.save(cord, tmp_path / "m")
     with refused("decision"):

@@ -250,7 +250,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
         read_scores(tmp_path / "a.npz")
 
 
-def test_pickled_objects_beside_the_scores_do_no_harm(tmp_path: Path) -> None:
+def test_pickled_objects_next_to_the_scores_are_ignored(tmp_path: Path) -> None:
     plain = {"probs": np.full((2, 2), 0.5), "labels": np.array([0, 1])}
     folds = np.array(["Fold1", "Fold2"], dtype=object)
     np.savez(tmp_path / "a.npz", **plain, fold=folds)

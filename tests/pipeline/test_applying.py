@@ -167,7 +167,7 @@ def test_nothing_left(
     assert [file.name for file in path.parent.iterdir()] == ["s.npy"]
 
 
-def test_sloppy_sums_are_told_once(write: Write) -> None:
+def test_inexact_sums_are_reported_once(write: Write) -> None:
     rng = np.random.default_rng(4)
     report = rng.dirichlet(np.ones(CLASSES), 2000) * rng.uniform(0.9996, 1.0004, (2000, 1))
     whole = report / report.sum(axis=1, keepdims=True)
@@ -214,9 +214,9 @@ class Killed:
         "from cordcal.files import sources, output\n"
         f"sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
         "append = output.ResumableOutput.append\n"
-        "def slow(self, *args, **told):\n"
+        "def slow(self, *args, **options):\n"
         "    print('block', flush=True)\n"
-        "    append(self, *args, **told)\n"
+        "    append(self, *args, **options)\n"
         "output.ResumableOutput.append = slow\n"
         "from cordcal.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"

@@ -143,7 +143,7 @@ def test_transform_with_other_classes() -> None:
         CORD().fit(P, Q).transform(other.original, other.direct)
 
 
-def test_decisions_once_given_are_needed_again() -> None:
+def test_decisions_once_passed_are_needed_again() -> None:
     keep = P.argmin(axis=1)
     cord = CORD().fit(P, Q, decision=keep)
     assert cord.construction_.decision_given

@@ -102,12 +102,14 @@ def test_bad_batches(items: list[object], argument: str, naming: str | list[str]
         CORD().construct(items)  # type: ignore[arg-type]
 
 
-def test_a_shelf_spills_and_keeps_the_order() -> None:
-    shelf: SpilledBlocks[np.ndarray] = SpilledBlocks(limit=1000)
+def test_blocks_are_spilled_in_order() -> None:
+    blocks_on_disk: SpilledBlocks[np.ndarray] = SpilledBlocks(limit=1000)
     blocks = [np.full(size, float(size)) for size in (50, 60, 70, 5)]
     for block in blocks:
-        shelf.append(block)
-    assert shelf.spilled == 2  # 880 bytes fit, 560 more do not; the small one keeps its place
+        blocks_on_disk.append(block)
+    assert (
+        blocks_on_disk.spilled == 2
+    )  # 880 bytes fit, 560 more do not; the small one keeps its place
     for _ in range(2):
-        for stored, block in zip(shelf, blocks, strict=True):
+        for stored, block in zip(blocks_on_disk, blocks, strict=True):
             np.testing.assert_array_equal(stored, block)

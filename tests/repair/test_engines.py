@@ -154,8 +154,8 @@ def test_other_libraries_agree(name: str, library: str) -> None:
     expected_rows = expected.transform(case.original, case.direct, decision=case.decision)
     np.testing.assert_array_equal(np.asarray(repaired), expected_rows)
     explanation = cord.explain(p, q, decision=case.decision)
-    story = expected.explain(case.original, case.direct, decision=case.decision)
-    np.testing.assert_array_equal(explanation.repaired_mass, story.repaired_mass)
+    by_numpy = expected.explain(case.original, case.direct, decision=case.decision)
+    np.testing.assert_array_equal(explanation.repaired_mass, by_numpy.repaired_mass)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])

@@ -225,20 +225,20 @@ def test_explanation_multiplies_out_to_the_repair(k: int, library: str) -> None:
     original, direct = case.original, case.direct
     p, q = xp.asarray(original), xp.asarray(direct)
     cord = CORD(k).fit(p, q)
-    story = cord.explain(p, q)
-    np.testing.assert_array_equal(story.decision, np.argsort(-original, kind="stable")[:, :k])
-    before = np.cumprod(1.0 - story.repaired_mass, axis=1)
-    reached = story.repaired_mass * np.column_stack([np.ones(60), before[:, :-1]])
-    repaired = np.take_along_axis(np.asarray(cord.transform(p, q)), story.decision, axis=1)
+    explanation = cord.explain(p, q)
+    np.testing.assert_array_equal(explanation.decision, np.argsort(-original, kind="stable")[:, :k])
+    before = np.cumprod(1.0 - explanation.repaired_mass, axis=1)
+    reached = explanation.repaired_mass * np.column_stack([np.ones(60), before[:, :-1]])
+    repaired = np.take_along_axis(np.asarray(cord.transform(p, q)), explanation.decision, axis=1)
     np.testing.assert_allclose(repaired, reached, rtol=1e-12, atol=1e-15)
-    share = np.take_along_axis(direct, story.decision, axis=1)
+    share = np.take_along_axis(direct, explanation.decision, axis=1)
     left = 1.0 - np.column_stack([np.zeros(60), np.cumsum(share, axis=1)[:, :-1]])
-    np.testing.assert_allclose(story.direct_mass, share / left, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(explanation.direct_mass, share / left, rtol=1e-9, atol=1e-12)
     for level, record in enumerate(cord.construction_.levels):
-        assert story.changed[:, level].sum() == record.n_changed
-        assert (story.at_bound[:, level] < 0).sum() == record.n_at_lower
-    assert list(story.to_dict())[:k] == [f"decision_{rank + 1}" for rank in range(k)]
-    assert f"{record.n:,} rows" in repr(story)
+        assert explanation.changed[:, level].sum() == record.n_changed
+        assert (explanation.at_bound[:, level] < 0).sum() == record.n_at_lower
+    assert list(explanation.to_dict())[:k] == [f"decision_{rank + 1}" for rank in range(k)]
+    assert f"{record.n:,} rows" in repr(explanation)
 
 
 def test_save_and_load(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_certain_and_wrong_reports() -> None:
 
 @pytest.mark.parametrize("jump", [1, 17, -5, grid_index(3e11), -grid_index(700.0), 2**40 + 1])
 def test_a_step_without_slopes_is_found_by_sections_alone(jump: int) -> None:
-    # The hardest constraint there can be: it tells nothing until its jump is passed.
+    # The hardest constraint: it is constant on both sides of one jump.
     below, above = ExactSum.count(-1), ExactSum.count(1)
 
     def probes(etas: list[float]) -> list[ConstraintValue]:

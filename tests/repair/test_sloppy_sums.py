@@ -37,7 +37,7 @@ def transformed(cord: Any, *arrays: np.ndarray, **options: Any) -> tuple[Any, li
 
 @pytest.mark.parametrize("preserve", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_rows_that_are_kept_are_normalised_when_that_is_warned(
+def test_rows_are_normalised_if_a_warning_says_so(
     dtype: Any, preserve: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = kept_pair(dtype)
@@ -74,9 +74,9 @@ def test_torch_and_dask_normalise_the_same_rows(preserve: int) -> None:
     direct = off_by(original, np.where(np.arange(ROWS) % 2 == 0, 0.9993, 1.0))
     cord = CORD(preserve).fit(original, original)
     expected, words = transformed(cord, original, direct)
-    result, said = transformed(cord, torch.from_numpy(original), torch.from_numpy(direct))
+    result, torch_words = transformed(cord, torch.from_numpy(original), torch.from_numpy(direct))
     assert result.numpy().tobytes() == expected.tobytes()
-    assert said == words
+    assert torch_words == words
     lazy = [dask.from_array(report, chunks=(20, -1)) for report in (original, direct)]
     with pytest.warns(UserWarning, match="direct: some rows sum to one only within 0.0007"):
         computed = cord.transform(*lazy).compute()

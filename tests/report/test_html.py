@@ -159,8 +159,8 @@ def test_many_classes_and_calibrators_stay_small(comparison: ReportData) -> None
     text = render(data, title="Many")
     check(text)
     # Where a reader looks for the classes of the others, the page says why they are not there.
-    said = "every class with its diagram is shown only for focus."
-    assert text.count(said) == len(crowd) - 1
+    sentence = "every class with its diagram is shown only for focus."
+    assert text.count(sentence) == len(crowd) - 1
 
 
 def vars_of(bins: ClassBins) -> tuple[np.ndarray, ...]:

@@ -103,7 +103,7 @@ def test_three_classes_and_an_ensemble(ensemble: bool) -> None:
     np.testing.assert_array_equal(again.predict_proba(X_test), probabilities)
 
 
-def test_given_weights_and_a_frozen_estimator() -> None:
+def test_passed_weights_and_a_frozen_estimator() -> None:
     X, y, X_test, _ = imbalanced()
     frozen = FrozenEstimator(threshold().fit(X[:400], y[:400]))
     rule = PredictionRule.from_threshold(0.1)
