@@ -181,21 +181,16 @@ def fit(
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
     """Return labels and texts: each metric before and after, then the rows."""
     from cordcal.metrics import METRICS
+    from cordcal.report.tables import number
 
     lines = []
     for key, change in measures.change.items():
         metric = METRICS[key]
-        unit = f" {metric.unit}" if metric.unit else ""
-        before, after = (
-            f"{metric.write(values[key])}{unit}"
-            for values in (measures.original, measures.repaired)
-        )
-        ends = (change.estimate, change.low, change.high)
-        estimate, low, high = (metric.write(end, signed=True) for end in ends)
-        # A difference of percentages is in points.
-        points = " points" if metric.unit == "%" else ""
-        interval = f"change {estimate}{points}, 95 % [{low}, {high}]"
-        lines.append((metric.short, f"{before} → {after} ({interval})"))
+        before, after = number(key, measures.original[key]), number(key, measures.repaired[key])
+        low, high = (metric.write(end, signed=True) for end in (change.low, change.high))
+        difference = number(key, change.estimate, signed=True)
+        text = f"{before} → {after} (change {difference}, 95 % [{low}, {high}])"
+        lines.append((metric.short, text))
     how = f"in {measures.fits} folds" if measures.fits > 1 else "by a second fit"
     return [*lines, ("Measured on", f"{measures.n:,} rows held out {how}")]
 

@@ -15,6 +15,7 @@ from cordcal.calibrators import available
 from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
 from cordcal.metrics import METRICS
 from cordcal.report.data import Interval, RuleOffer, SuggestedCommand
+from cordcal.report.tables import number
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison
@@ -160,10 +161,8 @@ class Recommendation(Record):
         return f"{count} {', '.join(map(self._change, ('nll', 'ece')))}."
 
     def _change(self, metric: str) -> str:
-        record = METRICS[metric]
-        unit = f" {record.unit}" if record.unit else ""
-        before, after = record.write(self.before[metric]), record.write(self.after[metric])
-        return f"{record.short} {before}{unit} → {after}{unit}"
+        before, after = number(metric, self.before[metric]), number(metric, self.after[metric])
+        return f"{METRICS[metric].short} {before} → {after}"
 
     @property
     def simpler(self) -> str:

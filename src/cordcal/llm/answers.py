@@ -36,6 +36,7 @@ from cordcal.llm.layouts import (
     as_number,
     find_field,
     find_id,
+    identifies,
     is_harness_sample,
     join_labels,
     list_ids,
@@ -467,7 +468,11 @@ def match_questions(first: Answers, second: Answers, *, join: str | None = None)
             unique_ids(file, join)
         by: str | None = join
     else:
-        by = next((field for field in ID_FIELDS if _identifies(field, first, second)), None)
+        both = (first.lines, second.lines)
+        shared_fields = (
+            field for field in ID_FIELDS if all(identifies(field, lines) for lines in both)
+        )
+        by = next(shared_fields, None)
     if by is not None:
         keys = [[str(find_id(line, by)) for line in answers.lines] for answers in (first, second)]
     elif all(isinstance(line.get("row"), int) for line in second.lines):
@@ -503,15 +508,6 @@ def match_questions(first: Answers, second: Answers, *, join: str | None = None)
         only_first=tuple(key for key in keys[0] if key not in in_second),
         only_second=tuple(key for key in keys[1] if key not in positions),
     )
-
-
-def _identifies(field: str, *files: Answers) -> bool:
-    """Return whether a field is there in every line and different in each line of a file."""
-    for answers in files:
-        ids = [find_id(line, field) for line in answers.lines]
-        if None in ids or len(set(ids)) < len(ids):
-            return False
-    return True
 
 
 # The sums of float32 probabilities are about this close to one.

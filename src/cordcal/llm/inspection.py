@@ -19,11 +19,11 @@ from cordcal.llm.layouts import (
     METRICS,
     Json,
     find_field,
-    find_id,
     find_label,
     find_options,
     first_reply,
     harness_samples,
+    identifies,
     is_harness_sample,
     is_harness_summary,
     loose_form,
@@ -152,7 +152,7 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
             for reason, count in reasons.items()
         ]
     labelled = sum(find_label(line, None) is not None for line in lines)
-    identifier = next((field for field in ID_FIELDS if _is_unique(field, lines)), None)
+    identifier = next((field for field in ID_FIELDS if identifies(field, lines)), None)
     own_fields = [field for field in _OWN_FIELDS if any(field in line for line in lines)]
     return {
         "file": os.fspath(path),
@@ -168,11 +168,6 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
         if answers is None
         else _next_step(path, guess, identifier, own_fields, labelled=labelled > 0),
     }
-
-
-def _is_unique(field: str, lines: Sequence[Json]) -> bool:
-    ids = {find_id(line, field) for line in lines}
-    return None not in ids and len(ids) == len(lines)
 
 
 def _guess_options(lines: Sequence[Json]) -> tuple[str, ...] | None:

@@ -655,6 +655,12 @@ def _common_field(files: Sequence[Iterable[Json]], names: str) -> str:
     )
 
 
+def identifies(field: str, lines: Sequence[Json]) -> bool:
+    """Return whether a field is in every line, and different in each."""
+    ids = {find_id(line, field) for line in lines}
+    return None not in ids and len(ids) == len(lines)
+
+
 def unique_ids(file: JsonLines, field: str) -> dict[str, int]:
     """Return the row of each identifier, or refuse a file where one is missing or double."""
     rows: dict[str, int] = {}

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from cordcal.metrics import METRICS, Reliability
 from cordcal.report.data import ClassRow, Entry, Move, OutputRow, ReportData, Selective
-from cordcal.report.tables import metric_as_shown, option_name
+from cordcal.report.tables import number, option_name
 
 # Margins for tick labels and axis titles, in the drawing's units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
@@ -325,26 +325,6 @@ def panel(
     return frame.format(
         edge=PANEL + 4, size=PANEL, description=description, attribute=attribute, paths=paths
     )
-
-
-__all__ = ["Axis", "Drawing", "Markup", "escape", "panel"]
-
-
-def number(measure: str, value: float | None, *, signed: bool = False, classes: int = 0) -> str:
-    """Return a formatted value with its unit; with many classes, in more digits.
-
-    Examples
-    --------
-    >>> number("ece", 0.01234), number("nll", 0.5), number("accuracy", -0.001, signed=True)
-    ('1.23 %', '0.5000', '−0.10 points')
-    """
-    if value is None or math.isnan(value):
-        return "–"
-    spec = metric_as_shown(measure, classes)
-    text = spec.write(value, signed=signed)
-    # A difference of percentages is in points; 2 % of 50 % would be one point.
-    unit = "points" if signed and spec.unit == "%" else spec.unit
-    return f"{text} {unit}" if unit else text
 
 
 # Heights of a reliability diagram and of the other figures, in the drawing's units.

@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from markupsafe import Markup
+
 from cordcal._errors import InputError
 from cordcal._version import __version__
 from cordcal.files import replacing
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
-from cordcal.report.charts import Markup, number
 from cordcal.report.data import (
     MAX_DIAGRAMS,
     MAX_HEAT_MAP,
@@ -36,7 +37,7 @@ from cordcal.report.data import (
     OutputRow,
     ReportData,
 )
-from cordcal.report.tables import CHANGE_KINDS, Column, columns, option_name
+from cordcal.report.tables import CHANGE_KINDS, Column, columns, number, option_name
 
 if TYPE_CHECKING:
     from jinja2 import Environment

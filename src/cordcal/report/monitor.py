@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from cordcal._numeric.types import Record
 from cordcal.files import replacing
-from cordcal.report.charts import Axis, Drawing, Markup, panel
+from cordcal.report.charts import Axis, Drawing, panel
 from cordcal.report.html import render_page
 
 VerdictName = Literal["holds", "alarm", "cannot tell"]

@@ -6,6 +6,7 @@ data frames.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -309,6 +310,23 @@ def metric_as_shown(key: str, classes: int) -> Metric:
     if key == "classwise_ece" and classes >= _MANY_CLASSES:
         return replace(metric, digits=metric.digits + len(str(classes)) - 2)
     return metric
+
+
+def number(measure: str, value: float | None, *, signed: bool = False, classes: int = 0) -> str:
+    """Return a formatted value with its unit; with many classes, in more digits.
+
+    Examples
+    --------
+    >>> number("ece", 0.01234), number("nll", 0.5), number("accuracy", -0.001, signed=True)
+    ('1.23 %', '0.5000', '−0.10 points')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    spec = metric_as_shown(measure, classes)
+    text = spec.write(value, signed=signed)
+    # A difference of percentages is in points; 2 % of 50 % would be one point.
+    unit = "points" if signed and spec.unit == "%" else spec.unit
+    return f"{text} {unit}" if unit else text
 
 
 def columns(data: ReportData, metrics: Sequence[str] | None = None) -> list[Column]:

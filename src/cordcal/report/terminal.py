@@ -14,7 +14,7 @@ from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 from cordcal.report.data import ORIGINAL, Measures, OutputRow, ReportData
-from cordcal.report.tables import columns, option_name, sorted_rows
+from cordcal.report.tables import columns, number, option_name, sorted_rows
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -127,12 +127,12 @@ class FittingTable:
                 overflow="fold",
             )
         shown = [index for index, column in enumerate(self.columns) if column in chosen]
-        for number, cells in enumerate(self._rows):
+        for position, cells in enumerate(self._rows):
             row = (cells[index] for index in shown)
             # Text: a class named [red] must not be read as markup.
             table.add_row(
                 *(Text(cell) if isinstance(cell, str) else cell for cell in row),
-                end_section=number in self._sections,
+                end_section=position in self._sections,
             )
         return table
 
@@ -254,9 +254,7 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
 
 def format_change(metric: str, before: Measures, after: Measures) -> str:
     """Return a metric before and after, such as ``6.75 % → 2.52 %``."""
-    spec = METRICS[metric]
-    unit = f" {spec.unit}" if spec.unit else ""
-    first, second = (f"{spec.write(values[metric])}{unit}" for values in (before, after))
+    first, second = (number(metric, values[metric]) for values in (before, after))
     return first if first == second else f"{first} → {second}"
 
 
@@ -290,13 +288,13 @@ class LabelledLines:
         available = min(options.max_width, _MAX_TEXT_WIDTH)
         below = available - indent < _MIN_TEXT_WIDTH  # too narrow for two columns
         indent = 2 if below else indent
-        for number, (label, text) in enumerate(self.lines):
+        for position, (label, text) in enumerate(self.lines):
             lines = [" " * indent + line for line in textwrap.wrap(text, available - indent)]
             if below and label:
                 lines.insert(0, label)
             elif label:
                 lines[0] = f"{label:{indent}}{lines[0][indent:]}"
-            yield Text("\n".join(lines), style="" if number else "bold")
+            yield Text("\n".join(lines), style="" if position else "bold")
 
 
 @dataclass
