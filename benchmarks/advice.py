@@ -24,8 +24,8 @@ import numpy as np
 import cordcal
 from cordcal._validation.scores import original_probabilities
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.statistics import ORIGINAL, Output
 from cordcal.preserving import PreservingCalibrator
+from cordcal.report.data import ORIGINAL, Output
 
 # The default and its members, so that every option is a simpler rival of the default.
 CALIBRATORS = (

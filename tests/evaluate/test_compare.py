@@ -16,7 +16,7 @@ from cordcal import PreservingCalibrator, compare, metrics
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate.compare import choose_calibrators
-from cordcal.evaluate.comparison import shifted_interval
+from cordcal.evaluate.statistics import shifted_interval
 from cordcal.report import write_html
 from cordcal.report.tables import OUTPUT_NAMES
 from errors import refused

@@ -44,13 +44,12 @@ from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibra
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
 from cordcal.evaluate.baseline import Fingerprint, codes_of
-from cordcal.evaluate.comparison import Comparison, interval_of
+from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.statistics import (
-    ORIGINAL,
-    Output,
     Replicates,
     calibration_tests,
+    interval_of,
     measure_constraint_cost,
     resampled,
     share_at_end,
@@ -63,7 +62,15 @@ from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
-from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures, RuleOffer
+from cordcal.report.data import (
+    ORIGINAL,
+    ConstraintCost,
+    Entry,
+    Interval,
+    Output,
+    Pictures,
+    RuleOffer,
+)
 
 AnyCalibrator = object
 """A key, or an object of any library that `compare` can fit."""

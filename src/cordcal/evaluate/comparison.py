@@ -20,7 +20,8 @@ from cordcal.evaluate.statistics import (
     Replicates,
     describe_need,
     describe_tests,
-    percentile_interval,
+    interval_of,
+    shifted_interval,
 )
 from cordcal.metrics import METRICS
 from cordcal.report import tables
@@ -396,28 +397,3 @@ class Comparison:
             f"Comparison of {len(self)} calibrators on {self.n_evaluation:,} rows × "
             f"{self.n_classes} classes. {self.recommendation.headline}"
         )
-
-
-def interval_of(estimate: float, replicates: npt.NDArray[np.float64]) -> Interval:
-    """Return the 95 % percentile interval of bootstrapped values around an estimate."""
-    low, high = percentile_interval(replicates)
-    return Interval(estimate, float(low), float(high))
-
-
-def shifted_interval(value: float, drawn: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % interval of a metric from its bootstrap replicates.
-
-    Resamples repeat rows, which inflates binned errors.  Without a shift by this bias, an ECE
-    would lie below its own interval.
-
-    Examples
-    --------
-    >>> low, high = shifted_interval(0.01, np.array([0.01, 0.05, 0.09]))
-    >>> low, round(high, 3)
-    (0.0, 0.048)
-    """
-    low, high = map(float, percentile_interval(drawn - drawn.mean() + value))
-    # The shifted interval must stay in the metric's range: no accuracy above one, and no negative
-    # value of a non-negative metric.
-    low = max(low, 0.0) if drawn.min() >= 0.0 else low
-    return low, min(high, max(float(drawn.max()), value))

@@ -13,7 +13,7 @@ from cordcal._numeric.types import Floats, Kind, Labels, Record, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
-from cordcal.evaluate.statistics import percentile_interval, resampled
+from cordcal.evaluate.statistics import interval_of, resampled
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
 from cordcal.preserving import PreservingCalibrator
@@ -132,8 +132,7 @@ def measure_held_out(
         estimate = values["repaired"][metric] - values["original"][metric]
         differences = drawn["repaired"][metric] - drawn["original"][metric]
         # Resamples repeat rows, which inflates binned errors: shift by this bias.
-        low, high = percentile_interval(differences - differences.mean() + estimate)
-        change[metric] = Interval(estimate, float(low), float(high))
+        change[metric] = interval_of(estimate, differences - differences.mean() + estimate)
     return HeldOutMeasures(len(rows), fits, values["original"], values["repaired"], change)
 
 
