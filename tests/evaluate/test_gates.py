@@ -332,8 +332,9 @@ def test_labels_are_checked_and_lists_will_do(rows) -> None:
         check(report, labels + 1, gates=[Gate("nll", 9.0)])
 
 
-def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> None:
-    """Neither max nor min sees NaN: the gate over groups must, wherever it stands."""
+@pytest.mark.parametrize("limit", [99.0, 1e-4])
+def test_a_group_without_a_number_is_never_hidden(rows, limit: float, monkeypatch) -> None:
+    """Neither max nor min sees NaN: the gate must, whether the other groups pass or fail."""
     report, labels = rows
     groups = np.repeat(["a", "b", "c"], 200)
     whole = METRICS["nll"]
@@ -343,7 +344,7 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
         return float("nan") if middle else whole.function(p, y)
 
     monkeypatch.setitem(METRICS, "nll", replace(whole, function=broken))
-    result = check(report, labels, gates=[Gate("nll", 99.0, over="group")], groups=groups)
+    result = check(report, labels, gates=[Gate("nll", limit, over="group")], groups=groups)
     assert result.outcome == "not evaluated"
 
 
