@@ -189,6 +189,16 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
         PreservingCalibrator("ts", rule="learnt").fit(logits, rng.permutation(labels))
 
 
+def test_predictions_barely_above_chance_are_doubted_unless_they_follow_a_rule() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
+    decision = np.where(rng.random(2000) < 0.04, labels, rng.integers(5, size=2000))
+    logits = 3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5
+    (sentence,) = warnings_of(logits, labels)
+    assert "are the labels those of these rows" in sentence
+    PreservingCalibrator("ts", rule="learnt").fit(logits, labels)
+
+
 def test_rare_classes_that_are_never_decided_for_are_not_doubted() -> None:
     rng = np.random.default_rng(0)
     labels = (rng.random(20_000) < 0.05).astype(int)
