@@ -181,7 +181,7 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
     decision = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
     logits = 3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5
     (sentence,) = warnings_of(logits, labels)
-    assert "is below the most frequent class's share (69.7%)" in sentence
+    assert "is below the most frequent class's share (69.7 %)" in sentence
     # Predictions that are related to the labels may be of a weighted classifier.
     assert "the rule 'learnt'" in sentence
     PreservingCalibrator("ts", rule="learnt").fit(logits, labels)

@@ -40,7 +40,7 @@ def test_shifted_labels_are_reported_with_the_accuracy_they_would_have(shift, wo
     assert concern.key == "labels"
     assert words in concern.sentence
     assert concern.figures["accuracy_with_shift"] > 0.85 > 0.2 > concern.figures["accuracy"]
-    assert f"{concern.figures['accuracy_with_shift']:.1%}" in concern.sentence
+    assert f"{100 * concern.figures['accuracy_with_shift']:.1f} %" in concern.sentence
     # Loud: no advice, nothing worth having, and it comes first.
     assert comparison.recommendation.key is None
     assert comparison.recommendation.changing is None

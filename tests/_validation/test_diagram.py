@@ -25,7 +25,7 @@ def test_a_blend_shows_its_shares() -> None:
     blend = cordcal.calibrators.make("blend", members=("ts", "vs")).fit(LOGITS, LABELS)
     shown = blend._repr_html_()
     for share, key in zip(blend.weights_, blend.members_, strict=True):
-        assert f"<em>{share:.1%} {key}</em>" in shown
+        assert f"<em>{100 * share:.1f} % {key}</em>" in shown
 
 
 def test_an_unfitted_model_is_shown_as_such() -> None:

@@ -230,7 +230,7 @@ def test_a_model_is_applied_to_the_scores_that_it_was_fitted_on(call, folder: Pa
 def test_the_note_on_acc_norm_is_for_scores_that_could_be_normalized(call, folder: Path) -> None:
     (samples,) = HARNESS.glob("samples_cordcal_choices_*")
     fit = ("fit", samples, *ANSWERS, "--calibrator", "ts", "--force")
-    note = "those of acc_norm (8.33%) are kept with --normalize characters"
+    note = "those of acc_norm (8.33 %) are kept with --normalize characters"
     assert note in call(*fit)[2]
     for choice in ("none", "characters"):
         assert note not in call(*fit, "--normalize", choice)[2]

@@ -77,7 +77,7 @@ def test_limits_in_percent_and_a_target(folder: Path, call: Call) -> None:
     code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "25%")
     assert code == 0
     assert "within 0.9" in out
-    assert "at most 25% are wrong" in out
+    assert "at most 25 % are wrong" in out
     code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "0.0001")
     assert code == 0
     assert "no threshold" in out

@@ -354,7 +354,7 @@ def test_error_rates_are_certified_for_labelled_rows() -> None:
         assert rate.errors == (repaired.argmax(axis=1) != labels)[above].sum()
         assert rate.errors / rate.n < rate.bound <= 1.0
     assert [rate.threshold for rate in result.certified][:2] == [0.5, 0.6]
-    assert "with 90% confidence: of the predictions reported at 90% or more" in result.interpret()
+    assert "with 90 % confidence: of the predictions reported at 90 % or more" in result.interpret()
     assert result.to_dict()["certified"][0]["n"] == result.certified[0].n
     # Nothing is certified without labels, with weights, or for rows that the repair has seen.
     assert audit(original, direct).certified == ()

@@ -120,7 +120,7 @@ def test_a_learnt_rule_is_offered_with_its_price_where_it_clearly_pays(compariso
     otherwise = model.predict_proba(scores).argmax(axis=1) != scores.argmax(axis=1)
     assert advice.rule.share == pytest.approx(otherwise.mean(), abs=0.02)
     line = next(line for line in str(advice).splitlines() if "rule=" in line)
-    assert f"In {advice.rule.share:.0%} of the rows" in line
+    assert f"In {100 * advice.rule.share:.0f} % of the rows" in line
     assert line.endswith("use the predictions, not the argmax.")
     assert json.loads(json.dumps(advice.to_dict()))["with_rule"] == line
     assert line.partition(": ")[2] in str(weighted.report_data().advice)

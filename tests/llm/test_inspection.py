@@ -74,7 +74,7 @@ def test_the_command_for_the_harness_runs(tmp_path: Path, monkeypatch, capsys) -
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(contents["next_step"])[1:]) == 0
     printed = capsys.readouterr().out
-    assert "acc_norm 8.33%" in printed
+    assert "acc_norm 8.33 %" in printed
     (step,) = (line for line in printed.splitlines() if line.startswith("next step: "))
     command = shlex.split(step.removeprefix("next step: "))
     assert command[:2] == ["cordcal", "fit"]

@@ -200,15 +200,16 @@ def label_caveat(
     if accuracy > max(0.5, majority) or majority == 1.0:
         return None
     figures = {"accuracy": accuracy, "majority": majority}
-    start = f"accuracy is {accuracy:.1%}"
-    if f"{accuracy:.1%}" != f"{majority:.1%}" and accuracy < majority:
-        start = f"accuracy {accuracy:.1%} is below the most frequent class's share ({majority:.1%})"
+    shown, shown_majority = f"{100 * accuracy:.1f} %", f"{100 * majority:.1f} %"
+    start = f"accuracy is {shown}"
+    if shown != shown_majority and accuracy < majority:
+        start = f"accuracy {shown} is below the most frequent class's share ({shown_majority})"
     rows = _Rows(decision, labels, weight, classes, right, labels == top)
     best = rows.best_remedy(names, scores)
     if best is not None:
         return Caveat(
             best.key,
-            f"{start}; {best.condition} it would be {best.accuracy:.1%}: {best.advice}",
+            f"{start}; {best.condition} it would be {100 * best.accuracy:.1f} %: {best.advice}",
             {**figures, **best.figures, f"accuracy_with_{best.change}": best.accuracy},
             blocks_advice=True,
         )
@@ -228,7 +229,7 @@ def label_caveat(
         return None
     return Caveat(
         "chance",
-        f"accuracy {accuracy:.1%} is no better than with shuffled labels ({expected:.1%}): "
+        f"accuracy {shown} is no better than with shuffled labels ({100 * expected:.1f} %): "
         f"{question}",
         figures,
         blocks_advice=True,
@@ -317,7 +318,7 @@ class _Rows:
         remedy = (
             "columns",
             "order",
-            f"without column {name}, the largest in {share:.1%} of the rows,",
+            f"without column {name}, the largest in {100 * share:.1f} % of the rows,",
             "leave it out of the scores if it is not a class",
         )
         figures = {"column": column, "share": share}
@@ -458,8 +459,8 @@ def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | Non
     return Caveat(
         "scores",
         f"the scores differ by a factor of at most {ratio:.2f} within a row, as after two "
-        f"softmaxes, and their mean confidence is {mean:.1%} where accuracy is {accuracy:.1%}: "
-        f"pass the probabilities before the second softmax",
+        f"softmaxes, and their mean confidence is {100 * mean:.1f} % where accuracy is "
+        f"{100 * accuracy:.1f} %: pass the probabilities before the second softmax",
         {"ratio": ratio, "confidence": mean, "accuracy": accuracy},
         blocks_advice=True,
     )
@@ -608,8 +609,8 @@ def overlap(calibration: Floats, evaluation: Floats) -> list[Caveat]:
     return [
         Caveat(
             "overlap",
-            f"{shared:.1%} of the evaluation rows are also calibration rows: their metrics are too "
-            f"optimistic; pass rows that were not used for fitting",
+            f"{100 * shared:.1f} % of the evaluation rows are also calibration rows: their metrics "
+            f"are too optimistic; pass rows that were not used for fitting",
             {"shared": shared},
             blocks_advice=True,
         )

@@ -164,7 +164,7 @@ class Blend(Calibrator):
         if not hasattr(self, "members_"):
             return {}
         shares = zip(self.weights_.tolist(), self.members_.items(), strict=True)
-        return {f"{share:.1%} {key}": member for share, (key, member) in shares}
+        return {f"{100 * share:.1f} % {key}": member for share, (key, member) in shares}
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         original = CheckedScores.from_scores(scores, self.input, fitting=True)

@@ -72,9 +72,9 @@ class LearntRule:
         return (
             f"Rule learnt from {self.n:,} rows\n"
             f"  predictions explained by the weights  {self.n_explained:,} "
-            f"({self.n_explained / self.n:.2%})\n"
+            f"({100 * self.n_explained / self.n:.2f} %)\n"
             f"  by the argmax                         {self.n_argmax:,} "
-            f"({self.n_argmax / self.n:.2%})\n"
+            f"({100 * self.n_argmax / self.n:.2f} %)\n"
             f"  not explained                         {rest:,}; there the repair moves up to "
             f"{self.max_shift:.2g} of probability, {self.mean_shift:.2g} on average\n"
             f"  classes never predicted               {len(self.never_predicted):,}"

@@ -80,7 +80,7 @@ def read_answer_file(
     if "acc_norm" in metrics and inputs.normalize is None and key is None:
         echo_info(
             f"{answers.path}: keeps the predictions with the largest log-likelihood (acc); those "
-            f"of acc_norm ({metrics['acc_norm']:.2%}) are kept with --normalize characters"
+            f"of acc_norm ({100 * metrics['acc_norm']:.2f} %) are kept with --normalize characters"
         )
     return answers
 

@@ -391,11 +391,11 @@ def describe_changes(changed: int, rows: int, predictions: str = "predictions") 
     Examples
     --------
     >>> print(describe_changes(3, 200))
-    the calibrator alone would change 3 predictions (1.50%), the repaired probabilities change none
+    the calibrator alone would change 3 predictions (1.50 %), the repaired probabilities change none
     """
     return (
         f"the calibrator alone would change {changed:,} {predictions} "
-        f"({changed / max(rows, 1):.2%}), the repaired probabilities change none"
+        f"({100 * changed / max(rows, 1):.2f} %), the repaired probabilities change none"
     )
 
 

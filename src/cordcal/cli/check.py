@@ -333,8 +333,8 @@ def _target_sentence(result: Checked, target: float | None) -> str:
     if target is None:
         return ""
     if result.target is None:
-        return f"no threshold of confidence certifies an error rate of at most {100 * target:.4g}%"
-    return f"with 95% confidence: {result.target}"
+        return f"no threshold of confidence certifies an error rate of at most {100 * target:.4g} %"
+    return f"with 95 % confidence: {result.target}"
 
 
 def _facts(result: Checked, scores: Scores, sentence: str) -> dict[str, str]:

@@ -169,7 +169,8 @@ def fit(
         ("Fitted on", f"{rows:,} rows × {construction.n_classes:,} classes"),
         (
             "Predictions changed",
-            f"0 of {rows:,}; the calibrator alone would change {alone:,} ({alone / rows:.2%})",
+            f"0 of {rows:,}; the calibrator alone would change {alone:,} "
+            f"({100 * alone / rows:.2f} %)",
         ),
         *([] if measures is None else describe_held_out(measures)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),

@@ -134,13 +134,13 @@ def audit(
     >>> original = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
     >>> direct = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.4, 0.5, 0.1]])
     >>> audit(original, direct)
-    Audit(3 rows × 3 classes: 1 prediction changed, 33.33%)
+    Audit(3 rows × 3 classes: 1 prediction changed, 33.33 %)
     >>> print(audit(original, direct, class_names=["cat", "dog", "owl"]).interpret())
-    The calibrator changes 1 of 3 predictions (33.33%); the repaired probabilities change none.
-    Most changes are among predictions of class cat: 1 of 2 (50.00%).
-    Most changes are among rows with original confidence (0, 0.5]: 1 of 2 (50.00%).
-    The order of the top 2 classes changes in 66.67% of the rows.
-    The repaired probabilities change it in 33.33%; preserve=2 keeps it.
+    The calibrator changes 1 of 3 predictions (33.33 %); the repaired probabilities change none.
+    Most changes are among predictions of class cat: 1 of 2 (50.00 %).
+    Most changes are among rows with original confidence (0, 0.5]: 1 of 2 (50.00 %).
+    The order of the top 2 classes changes in 66.67 % of the rows.
+    The repaired probabilities change it in 33.33 %; preserve=2 keeps it.
     Keeping the predictions costs 0.0020 nats per row if the direct probabilities are correct.
     Without labels, nothing can be said about accuracy or calibration.
     """

@@ -122,7 +122,7 @@ class Audit:
             return [f"The calibrator changes none of the {self.n:,} predictions."]
         lines = [
             f"The calibrator changes {changes.n_changed:,} of {self.n:,} predictions "
-            f"({changes.tpcr:.2%}); the repaired probabilities change none."
+            f"({100 * changes.tpcr:.2f} %); the repaired probabilities change none."
         ]
         if changes.delta_accuracy is not None:
             net = changes.delta_accuracy
@@ -140,7 +140,8 @@ class Audit:
             worst = max(groups, key=lambda group: (group.changes.n_changed, group.changes.tpcr))
             lines.append(
                 f"Most changes are among {template.format(worst.group)}: "
-                f"{worst.changes.n_changed:,} of {worst.changes.n:,} ({worst.changes.tpcr:.2%})."
+                f"{worst.changes.n_changed:,} of {worst.changes.n:,} "
+                f"({100 * worst.changes.tpcr:.2f} %)."
             )
         return lines
 
@@ -149,14 +150,14 @@ class Audit:
         if direct.k == 1 or direct.n_order_changed == 0:
             return []
         after = (
-            f"The repaired probabilities change it in {repaired.order_changed:.2%}; "
+            f"The repaired probabilities change it in {100 * repaired.order_changed:.2f} %; "
             f"preserve={direct.k} keeps it."
         )
         if repaired.n_order_changed == 0:
             after = "The repaired probabilities keep it."
         return [
-            f"The order of the top {direct.k} classes changes in {direct.order_changed:.2%} of "
-            f"the rows.",
+            f"The order of the top {direct.k} classes changes in "
+            f"{100 * direct.order_changed:.2f} % of the rows.",
             after,
         ]
 
@@ -173,7 +174,7 @@ class Audit:
         for verdict, start in (
             ("better", "The repaired probabilities are better than the direct ones in"),
             ("worse", "The repaired probabilities are worse than the direct ones in"),
-            ("unclear", f"At {self.level:.0%} there is no clear difference in"),
+            ("unclear", f"At {100 * self.level:.0f} % there is no clear difference in"),
         ):
             items = [
                 _describe_measure(measure)
@@ -198,7 +199,7 @@ class Audit:
         if not rates or self.identical:
             return []
         return [
-            f"For the repaired probabilities, with {100.0 * self.level:.4g}% confidence: "
+            f"For the repaired probabilities, with {100.0 * self.level:.4g} % confidence: "
             f"{rates[-1]}, if these rows were not used to fit."
         ]
 
@@ -289,7 +290,7 @@ class Audit:
             focus=name,
             listed=frozenset([name]),
             certified=self.certified,
-            certified_level=f"{100.0 * self.level:.4g}%",
+            certified_level=f"{100.0 * self.level:.4g} %",
         )
 
     def to_frame(self, table: str = "measures") -> pd.DataFrame:
@@ -316,7 +317,7 @@ class Audit:
         return (
             f"Audit({self.n:,} rows × {self.n_classes} classes: "
             f"{self.changes.n_changed:,} prediction{'' if self.changes.n_changed == 1 else 's'} "
-            f"changed, {self.changes.tpcr:.2%})"
+            f"changed, {100 * self.changes.tpcr:.2f} %)"
         )
 
     def _repr_html_(self) -> str:
@@ -324,7 +325,7 @@ class Audit:
         return text + tables.html(self._measures_table()) if self.measures else text
 
     def _measures_table(self) -> tables.Table:
-        caption = f"{self.n:,} rows, {self.n_classes} classes; {self.level:.0%} intervals."
+        caption = f"{self.n:,} rows, {self.n_classes} classes; {100 * self.level:.0f} % intervals."
         return tables.measures_table(self.measures, self.level, caption)
 
     def __rich__(self) -> RenderableType:

@@ -194,8 +194,9 @@ class Recommendation(Record):
             return ""
         return (
             f'With rule="learnt": NLL {self.rule.nll:.4f}, lower by '
-            f"{format_interval(self.rule.saving)}. In {self.rule.share:.0%} of the rows the "
-            "likeliest class is then not the predicted one: use the predictions, not the argmax."
+            f"{format_interval(self.rule.saving)}. In {100 * self.rule.share:.0f} % of the rows "
+            "the likeliest class is then not the predicted one: use the predictions, not the "
+            "argmax."
         )
 
     def __str__(self) -> str:
@@ -361,7 +362,7 @@ def _describe_classifier(comparison: Comparison) -> str:
     measures = comparison.uncalibrated
     return (
         f"On {comparison.n_evaluation:,} evaluation rows the classifier is right in "
-        f"{measures['accuracy']:.2%}, and its confidence differs from its accuracy by "
+        f"{100 * measures['accuracy']:.2f} %, and its confidence differs from its accuracy by "
         f"{100 * measures['ece']:.2f} points on average (ECE)."
     )
 
@@ -373,11 +374,12 @@ def _describe_changes(comparison: Comparison) -> list[str]:
     most = max(changing, key=lambda entry: entry.changes.tpcr)
     least = min(changing, key=lambda entry: entry.changes.tpcr)
     if most is least:
-        sentence = f"Used directly, {most.key} changes {most.changes.tpcr:.2%} of the predictions"
+        share = f"{100 * most.changes.tpcr:.2f} %"
+        sentence = f"Used directly, {most.key} changes {share} of the predictions"
     else:
         sentence = (
-            f"Used directly, calibrators change between {least.changes.tpcr:.2%} ({least.key}) "
-            f"and {most.changes.tpcr:.2%} ({most.key}) of the predictions"
+            f"Used directly, calibrators change between {100 * least.changes.tpcr:.2f} % "
+            f"({least.key}) and {100 * most.changes.tpcr:.2f} % ({most.key}) of the predictions"
         )
     net = f"{100 * (most.changes.delta_accuracy or 0.0):+.2f} points".replace("-", "−")
     return [
@@ -411,8 +413,9 @@ def _describe_bound(comparison: Comparison) -> list[str]:
     if key is None or kind != "lift" or comparison[key].at_bound < MANY_AT_BOUND:
         return []
     return [
-        f"In {comparison[key].at_bound:.1%} of the rows lift is at the lowest confidence that "
-        f'keeps the prediction; mode="cap" keeps its confidence there and lowers the other classes.'
+        f"In {100 * comparison[key].at_bound:.1f} % of the rows lift is at the lowest confidence "
+        'that keeps the prediction; mode="cap" keeps its confidence there and lowers the other '
+        "classes."
     ]
 
 

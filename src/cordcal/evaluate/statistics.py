@@ -421,7 +421,7 @@ def lowest_certified_threshold(
     >>> zeros = np.zeros(4000)
     >>> rows = LabelledRows(confidence, zeros.astype(int), zeros, zeros, wrong.astype(int), None)
     >>> print(lowest_certified_threshold(rows, 0.1))
-    of the predictions reported at 83.9% or more, at most 10% are wrong (104 of 1,273 here)
+    of the predictions reported at 83.9 % or more, at most 10 % are wrong (104 of 1,273 here)
     """
     _refuse_weights(rows)
     if not 0.0 < target < 1.0:

@@ -97,10 +97,11 @@ class AnswersSummary(Record):
         if self.n_incomplete:
             parts.append(
                 f"{self.n_incomplete:,} do not list every option (unlisted probability: "
-                f"{self.mean_unlisted:.2%} on average, at most {self.max_unlisted:.2%})"
+                f"{100 * self.mean_unlisted:.2f} % on average, at most "
+                f"{100 * self.max_unlisted:.2f} %)"
             )
         if self.mean_other_tokens:
-            parts.append(f"{self.mean_other_tokens:.2%} is on tokens that are not options")
+            parts.append(f"{100 * self.mean_other_tokens:.2f} % is on tokens that are not options")
         for count, description in (
             (self.n_merged, "with several spellings of an option added up"),
             (self.n_rescaled, "with probabilities that do not sum to one, rescaled"),

@@ -200,7 +200,7 @@ def _describe_metrics(answers: Answers) -> list[str] | None:
     metrics = answers.summary.metrics
     names = {metric: normalize for normalize, metric in METRICS.items()}
     return [
-        f"{name} {value:.2%} (--normalize {names[name]})" for name, value in metrics.items()
+        f"{name} {100 * value:.2f} % (--normalize {names[name]})" for name, value in metrics.items()
     ] or None
 
 

@@ -73,7 +73,7 @@ class Construction:
         low, high = self.attainable
         return (
             f"Construction on {self.n:,} rows × {self.n_classes} classes\n"
-            f"  predictions the calibrator changed  {self.n_changed:,} ({share:.2%})\n"
+            f"  predictions the calibrator changed  {self.n_changed:,} ({100 * share:.2f} %)\n"
             f"  mean confidence in the predictions  {self.direct_mean:.6f} direct, "
             f"{self.attained:.6f} repaired\n"
             f"  attainable mean                     [{low:.6f}, {high:.6f}], "
@@ -140,8 +140,9 @@ class RankingConstruction:
         lines.append("  rank   changed   mean direct → repaired   effective n   η*")
         for rank, level in enumerate(shown, start=1):
             lines.append(
-                f"  {rank:>4}  {level.n_changed / level.n:>7.2%}   {level.direct_mean:.6f} → "
-                f"{level.attained:.6f}    {level.effective_n:>11,.1f}   {level.eta:.9g}"
+                f"  {rank:>4}  {100 * level.n_changed / level.n:>6.2f} %   "
+                f"{level.direct_mean:.6f} → {level.attained:.6f}    "
+                f"{level.effective_n:>11,.1f}   {level.eta:.9g}"
             )
         if len(shown) < len(self.levels):
             lines.append(f"  … and {len(self.levels) - len(shown)} more")
@@ -270,9 +271,9 @@ class LiftConstruction:
         return (
             f"Lift on {self.n:,} rows × {self.n_classes} classes, mode {self.mode!r}\n"
             f"  predictions that are right          {self.n_right:,} "
-            f"({self.n_right / self.n:.2%})\n"
+            f"({100 * self.n_right / self.n:.2f} %)\n"
             f"  predictions the calibrator changed  {self.n_changed:,} "
-            f"({self.n_changed / self.n:.2%})\n"
+            f"({100 * self.n_changed / self.n:.2f} %)\n"
             f"  alpha, beta, gamma                  {self.alpha:.6g}, {self.beta:.6g}, "
             f"{self.gamma:.6g}{' (cross-fitted)' if self.cross_fitted else ''}\n"
             f"  ridge towards the identity          {self.ridge:g} rows\n"

@@ -628,12 +628,12 @@ class CertifiedErrorRate(Record):
     @property
     def threshold_text(self) -> str:
         """The threshold in percent."""
-        return f"{100.0 * self.threshold:.10g}%"
+        return f"{100.0 * self.threshold:.10g} %"
 
     @property
     def bound_text(self) -> str:
         """The bound in percent, rounded up."""
-        return f"{math.ceil(1e4 * self.bound - 1e-9) / 100.0:.4g}%"
+        return f"{math.ceil(1e4 * self.bound - 1e-9) / 100.0:.4g} %"
 
     def __str__(self) -> str:
         return (

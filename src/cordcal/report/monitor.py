@@ -163,8 +163,8 @@ class MonitorStatus(Record):
                 f"(evidence {alarm.evidence:.3g}, limit {self.limit:g})."
             )
             lines += [
-                f"  {source.share:.0%} of this evidence comes from {source.name}: confidence "
-                f"{source.direction} since about labelled row {source.since:,}."
+                f"  {100 * source.share:.0f} % of this evidence comes from {source.name}: "
+                f"confidence {source.direction} since about labelled row {source.since:,}."
                 for source in self.sources
             ]
         elif self.labelled:
@@ -192,7 +192,7 @@ class MonitorStatus(Record):
                 f"and {high:+.1f} however often you look ({self.labelled:,} labelled rows)."
             )
         if self.confidence is not None:
-            lines.append(f"The latest batch implies an accuracy of {self.confidence:.1%}.")
+            lines.append(f"The latest batch implies an accuracy of {100 * self.confidence:.1f} %.")
         if self.changed is not None:
             lines.append(
                 f"Without the repair {self.changed:,} of its predictions would have changed."
@@ -216,9 +216,9 @@ def band_names() -> list[str]:
     Examples
     --------
     >>> band_names()[0], band_names()[-1]
-    ('below 50%', '99% or more')
+    ('below 50 %', '99 % or more')
     """
-    edges = [f"{edge:.0%}" for edge in BAND_EDGES]
+    edges = [f"{100 * edge:.0f} %" for edge in BAND_EDGES]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(edges)]
     return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
 

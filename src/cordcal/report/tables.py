@@ -539,7 +539,7 @@ def measures_table(measures: Sequence[MeasureComparison], level: float, caption:
         change = metric.write(values.difference, signed=True)
         rows.append(_row(metric.axis, *map(metric.write, outputs), change, interval))
     header = ("metric", "original", "direct", "repaired", "repaired − direct")
-    return Table("metrics", caption, (*header, f"{level:.0%} interval"), tuple(rows))
+    return Table("metrics", caption, (*header, f"{100 * level:.0f} % interval"), tuple(rows))
 
 
 def changes_table(heading: str, groups: Sequence[GroupChanges]) -> Table:
