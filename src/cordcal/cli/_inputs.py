@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cordcal._errors import InputError
 from cordcal.cli._answers import open_answer_pair, read_answer_groups, read_answer_scores
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cordcal.pipeline.auditing import AuditedFiles
     from cordcal.pipeline.loop import OnError
     from cordcal.pipeline.parts import Run
+
+ReadScores = TypeVar("ReadScores", "Scores", "ScoreFile")
 
 
 def read_scores(
@@ -277,9 +279,9 @@ def _open_score_pair(
     second = open_scores(**direct_options)
     names = _explicit_class_names(second)
     original_options["classes_in"], direct_options["classes_in"] = direct[0], original[0]
-    first = _open_renamed(**original_options, classes=names)
+    first = read_renamed(open_scores, **original_options, classes=names)
     if names is None and _explicit_class_names(first) is not None:
-        second = _open_renamed(**direct_options, classes=first.class_names)
+        second = read_renamed(open_scores, **direct_options, classes=first.class_names)
     first_names, second_names = first.class_names, second.class_names
     if (
         first_names is not None
@@ -287,34 +289,25 @@ def _open_score_pair(
         and set(first_names) != set(second_names)
     ):
         if common_pattern(first_names, second_names) is not None:
-            first = _open_renamed(**original_options, classes=second_names)
+            first = read_renamed(open_scores, **original_options, classes=second_names)
         elif common_pattern(second_names, first_names) is not None:
-            second = _open_renamed(**direct_options, classes=first_names)
+            second = read_renamed(open_scores, **direct_options, classes=first_names)
     if patterns is not None:
         _check_patterns_match(patterns, first, second)
     return first, second
 
 
-def _open_renamed(path: str, inputs: InputOptions, **options: Any) -> ScoreFile:
-    """Open a file whose column names may be the class names with a prefix or suffix."""
+def read_renamed(
+    read: Callable[..., ReadScores], path: str, inputs: InputOptions, **options: Any
+) -> ReadScores:
+    """Read or open a file whose column names may be the class names with a prefix or suffix."""
     try:
-        return open_scores(path, inputs, **options)
+        return read(path, inputs, **options)
     except InputError as error:
         pattern = _proposed_pattern(error)
         if pattern is None or path == "-":
             raise
-    return open_scores(path, inputs, **{**options, "pattern": (pattern,)})
-
-
-def read_renamed_scores(path: str, inputs: InputOptions, **options: Any) -> Scores:
-    """Read a file whose column names may be the class names with a prefix or suffix."""
-    try:
-        return read_scores(path, inputs, **options)
-    except InputError as error:
-        pattern = _proposed_pattern(error)
-        if pattern is None or path == "-":
-            raise
-    return read_scores(path, replace(inputs, columns=pattern), **options)
+    return read(path, replace(inputs, columns=pattern), **options)
 
 
 def _proposed_pattern(error: InputError) -> str | None:

@@ -15,7 +15,7 @@ from cordcal._errors import InputError
 from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
-from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
+from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
     DEFAULT_INPUTS,
@@ -255,11 +255,11 @@ def _original(path: str, inputs: InputOptions, scores: Scores) -> Scores:
     names = {"classes": scores.class_names, "classes_in": scores.path}
     options: dict[str, Any] = {"role": "original", **names}
     if inputs.columns is None:
-        return read_renamed_scores(path, original_inputs, **options)
+        return read_renamed(read_scores, path, original_inputs, **options)
     try:
         return read_scores(path, original_inputs, **options)
     except InputError:
-        return read_renamed_scores(path, InputOptions(header=inputs.header), **options)
+        return read_renamed(read_scores, path, InputOptions(header=inputs.header), **options)
 
 
 def _probabilities(scores: Scores) -> Any:

@@ -14,10 +14,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, row_error
-from cordcal._numeric import arrays
+from cordcal._errors import raise_first, row_error
 from cordcal._numeric.arrays import row_digests, to_numpy
-from cordcal._numeric.types import ArrayLike, Classes, NumPyArray, Vector
+from cordcal._numeric.types import ArrayLike, Arrays, Classes, NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.base import LabelledRows
@@ -53,7 +52,7 @@ class Fingerprint:
     @classmethod
     def of(cls, original: ArrayLike, *others: NumPyArray) -> Fingerprint:
         """Hash the classifier's scores, and further vectors or matrices with the same rows."""
-        values = arrays.to_numpy(as_matrix(original, "original"))
+        values = to_numpy(as_matrix(original, "original"))
         rows, _ = values.shape
         parts = [values, *(array.reshape(rows, -1) for array in others)]
         width = sum(part.shape[1] for part in parts)
@@ -197,19 +196,13 @@ class Baseline:
         baseline : Baseline
             The baseline.
         """
-        arrays, body = read_state(path, _STATE_KIND, remedy=_REMEDY)
-        try:
-            rows = LabelledRows(**{name: arrays[name] for name in _VECTORS}, weight=None)
-            names = body["class_names"]
-            return cls(
-                rows, arrays["keys"], body["keyed_by"], None if names is None else tuple(names)
-            )
-        except (LookupError, TypeError) as error:
-            raise InputError(
-                os.path.basename(path),
-                f"is not a whole baseline ({error!r})",
-                _REMEDY,
-            ) from error
+        return read_state(path, _STATE_KIND, cls._from_state, remedy=_REMEDY)
+
+    @classmethod
+    def _from_state(cls, arrays: Arrays, body: dict[str, Any]) -> Self:
+        rows = LabelledRows(**{name: arrays[name] for name in _VECTORS}, weight=None)
+        names = body["class_names"]
+        return cls(rows, arrays["keys"], body["keyed_by"], None if names is None else tuple(names))
 
     def shared_rows(self, other: Baseline) -> tuple[Classes, Classes] | None:
         """Return the numbers of the shared rows in both baselines; None if too few.

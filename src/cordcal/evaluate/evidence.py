@@ -18,6 +18,7 @@ into batches.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -175,7 +176,27 @@ class Look:
     rows: int
 
 
-class CalibrationEvidence:
+class _Evidence(ABC):
+    """A test with its capital."""
+
+    capital: Capital
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that the test has seen."""
+        return self.capital.rows
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the capital."""
+        return self._evidence(self.capital.logs())
+
+    @abstractmethod
+    def _evidence(self, logs: Matrix) -> float:
+        """Return the logarithm of the whole capital from those of the strategies."""
+
+
+class CalibrationEvidence(_Evidence):
     """Evidence that predictions are right more or less often than their confidence.
 
     Parameters
@@ -204,19 +225,9 @@ class CalibrationEvidence:
         self.gap_sum = self.square_sum = 0
 
     @property
-    def rows(self) -> int:
-        """Number of labelled rows so far."""
-        return self.capital.rows
-
-    @property
     def n_groups(self) -> int:
         """Number of groups that have appeared."""
         return self.capital.shape[0] - 1 - N_BANDS - self.classes
-
-    @property
-    def evidence(self) -> float:
-        """The logarithm of the capital."""
-        return self._evidence(self.capital.logs())
 
     def _evidence(self, logs: Matrix) -> float:
         weights = self._weights()
@@ -327,7 +338,7 @@ class CalibrationEvidence:
         return max(-1.0, mean - radius), min(1.0, mean + radius)
 
 
-class DriftEvidence:
+class DriftEvidence(_Evidence):
     """Evidence that rows are not exchangeable with the baseline, without labels.
 
     Rows fall into cells, predicted class × band of confidence.  With the cells in a fixed order
@@ -353,16 +364,6 @@ class DriftEvidence:
         self.histogram = np.zeros((2, len(P_MEMORY), P_BINS))
         self.recent = np.zeros((2, P_BINS))
         self.capital = Capital((2, len(P_MEMORY)))
-
-    @property
-    def rows(self) -> int:
-        """Number of rows so far, without the baseline."""
-        return self.capital.rows
-
-    @property
-    def evidence(self) -> float:
-        """The logarithm of the capital."""
-        return self._evidence(self.capital.logs())
 
     def _evidence(self, logs: Matrix) -> float:
         return max(_log_sum(order, np.full(len(order), 0.5 / len(order))) for order in logs)

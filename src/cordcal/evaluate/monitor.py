@@ -504,15 +504,7 @@ class Monitor:
         monitor : Monitor
             The monitor as it was.
         """
-        arrays, body = read_state(path, _STATE_KIND, remedy=_REMEDY)
-        try:
-            return cls._from_state(arrays, body)
-        except (LookupError, TypeError, ValueError) as error:
-            raise InputError(
-                os.path.basename(path),
-                f"is not a whole state of a monitor ({error!r})",
-                _REMEDY,
-            ) from error
+        return read_state(path, _STATE_KIND, cls._from_state, remedy=_REMEDY)
 
     @classmethod
     @contextmanager

@@ -14,13 +14,15 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal.files.disk import check_local, replacing
+
+State = TypeVar("State")
 
 Tensors = Mapping[str, NumPyArray]
 _HINT = "the file is damaged, or not a model of this version; fit and save the model again"
@@ -282,9 +284,13 @@ def write_state(
 
 
 def read_state(
-    path: str | os.PathLike[str], kind: str, *, remedy: str
-) -> tuple[dict[str, NumPyArray], dict[str, Any]]:
-    """Read what `write_state` wrote; a file of another kind is refused.
+    path: str | os.PathLike[str],
+    kind: str,
+    build: Callable[[dict[str, NumPyArray], dict[str, Any]], State],
+    *,
+    remedy: str,
+) -> State:
+    """Read what `write_state` wrote; a file of another kind, or with gaps, is refused.
 
     Parameters
     ----------
@@ -292,13 +298,15 @@ def read_state(
         The file.
     kind : str
         Expected kind of the contents.
+    build : callable
+        Makes the state from the arrays and the body that were passed to `write_state`.
     remedy : str
         What to do about a damaged file.
 
     Returns
     -------
-    arrays, body : dict
-        As passed to `write_state`.
+    state : object
+        What ``build`` returned.
     """
     name = Path(path).name
     if Path(path).is_file() and not is_model(path):
@@ -315,7 +323,10 @@ def read_state(
             f"holds a {metadata.get('kind')!r}, not a {kind!r}",
             f"pass the file of a {kind}",
         )
-    return arrays, body
+    try:
+        return build(arrays, body)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(name, f"is not a whole {kind} ({error!r})", remedy) from error
 
 
 def load(path: str | os.PathLike[str]) -> Any:
