@@ -62,6 +62,7 @@ class AffineProblem(ABC):
         ridge: Matrix | None = None,
         memory: Matrix | None = None,
     ) -> None:
+        self._set_up(scores.shape[1])
         self.scores = scores
         self.labels = labels
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
@@ -199,6 +200,10 @@ class AffineProblem(ABC):
         return hessian
 
     @abstractmethod
+    def _set_up(self, classes: int) -> None:
+        """Set the identity and what else depends on the number of classes only."""
+
+    @abstractmethod
     def refresh(self) -> None:
         """Build the preconditioner at the last evaluated point."""
 
@@ -210,16 +215,8 @@ class AffineProblem(ABC):
 class VectorProblem(AffineProblem):
     """``softmax(v·x + b)``; the preconditioner is the 2×2 block of each class."""
 
-    def __init__(
-        self,
-        scores: Matrix,
-        labels: Labels,
-        weight: Vector | None,
-        ridge: Matrix | None = None,
-        memory: Matrix | None = None,
-    ) -> None:
-        self.identity = np.stack([np.ones(scores.shape[1]), np.zeros(scores.shape[1])])
-        super().__init__(scores, labels, weight, ridge, memory)
+    def _set_up(self, classes: int) -> None:
+        self.identity = np.stack([np.ones(classes), np.zeros(classes)])
 
     @staticmethod
     def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
@@ -301,20 +298,11 @@ class MatrixProblem(AffineProblem):
     product, which assumes that the blocks of all classes are alike.
     """
 
-    def __init__(
-        self,
-        scores: Matrix,
-        labels: Labels,
-        weight: Vector | None,
-        ridge: Matrix | None = None,
-        memory: Matrix | None = None,
-    ) -> None:
-        classes = scores.shape[1]
+    def _set_up(self, classes: int) -> None:
         self.identity = np.eye(classes, classes + 1)
         self._products_left = 0.0
         # Matrix products are fast if no side is short; but an interrupt waits for a whole one.
         self._least = min(classes, _MAX_SIDE)
-        super().__init__(scores, labels, weight, ridge, memory)
 
     @staticmethod
     def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
