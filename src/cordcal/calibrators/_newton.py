@@ -29,12 +29,12 @@ _RELATIVE_DECREASE = 1e-15
 
 # A search near its optimum, of a fold from the fit on all rows, ends with the first step whose
 # expected decrease is below this share.  Its error is about the square, too small to evaluate.
-_NEAR_DECREASE = 1e-6
+_NEAR_DECREASE = 3e-6
 
 # With many parameters, a step whose expected decrease is below this share is the last one.
 _MIN_DECREASE = 1e-10
 # The error of a step may cost a thousandth of that.
-_NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-11
+_NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-10
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
 _COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
 # Armijo's condition, and the shortest step length to try.
@@ -203,6 +203,8 @@ def conjugate_steps(problem: CurvedProblem, *, near: bool) -> Step:
         # A small step needs few correct digits.
         enough = math.sqrt(negligible * problem.value / size) if size > 0.0 else 1.0
         accuracy = max(accuracy, min(enough, _COARSEST))
+        if near and size <= 4.0 * _NEAR_DECREASE * problem.value:
+            accuracy = min(accuracy, enough)  # the last step
         return conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return step
