@@ -261,6 +261,16 @@ def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
     assert np.abs(near.masses.mass - cold.masses.mass).mean() < 3e-6
 
 
+def test_the_folds_of_a_spline_are_splines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_base, "MIN_ENTRIES_TO_SHARE", 1)
+    scores, labels = rows()
+    original, folds = CheckedScores.from_scores(scores, "logits"), Folds.of(scores, labels, 5, 0)
+    fitted = make("spline").fit(scores, labels)
+    near = cross_fit(fitted, folds.rows(original, labels, None)).likelihood
+    cold = cross_fit_any(lambda: make("spline"), original, labels, None, folds).likelihood
+    assert np.abs(near - cold).max() < 1e-3  # its search ends within that, in any order of rows
+
+
 def test_fits_on_all_rows_do_not_depend_on_folds() -> None:
     scores, labels = confident_rows()
     blend = Blend().fit(scores, labels)

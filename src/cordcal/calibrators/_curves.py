@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -297,9 +297,27 @@ _POOLING_ROUNDS = 32
 _SORTED_PIECE = 2**18
 
 
-def fit_knots(
-    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
-) -> tuple[Vector, Vector]:
+Knots = tuple[Vector, Vector]
+"""Abscissas and values of a curve's knots."""
+
+JoinedKnots = tuple[Vector, Vector, npt.NDArray[np.int64]]
+"""Knots of several curves, and the index of each curve's first knot, then their number."""
+
+
+class Elements(NamedTuple):
+    """What an isotonic regression pools: first and last abscissa, positive mass, mass.
+
+    A group of equal abscissas with a positive row is an element, and so are all rows between two
+    of these.
+    """
+
+    first: Vector
+    last: Vector
+    positive: Vector | Positions
+    mass: Vector
+
+
+def fit_knots(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None) -> Knots:
     """Return the knots of the isotonic regression of ``positive`` on ``x``.
 
     Examples
@@ -308,25 +326,71 @@ def fit_knots(
     >>> fit_knots(x, np.array([False, True, False, True, True]))
     (array([0.1, 0.2, 0.3, 0.4, 0.5]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
+    return knots_of_elements([elements_of(x.copy(), positive, weight)])[:2]
+
+
+def knots_of_elements(curves: Iterable[Elements]) -> JoinedKnots:
+    """Return the knots of several isotonic regressions, which are pooled together."""
+    parts = list(curves)
+    first, last, positive, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    begin = np.cumsum([0, *(part.mass.size for part in parts[:-1])])
+    return _knots(first, last, _isotonic(positive, mass, begin), begin)
+
+
+def join_knots(curves: Iterable[Knots]) -> JoinedKnots:
+    """Concatenate the knots of several curves."""
+    x, y = zip(*curves, strict=True)
+    start = np.cumsum([0, *(part.size for part in x)], dtype=np.int64)
+    return np.concatenate(x), np.concatenate(y), start
+
+
+def elements_of(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
+) -> Elements:
+    """Return the elements of a regression of ``positive`` on ``x``, which may be overwritten."""
     if weight is None:
-        return knots_of_hits(x.copy(), x[positive])
-    pooled = _pool(x, positive, weight)
-    return _knots(pooled.first, pooled.last, pooled.level)
+        return elements_of_hits(x, x[positive])
+    return _sorted_elements(*_sort_weighted(x, positive, weight))[0]
 
 
-def knots_of_hits(x: Vector, hits: Vector) -> tuple[Vector, Vector]:
-    """Return the knots from all abscissas, in any order afterwards, and those of positive rows."""
-    return _knots_of_sorted(*_sort_from(_far_below(hits, x.size), x), hits)
+def elements_of_hits(x: Vector, hits: Vector) -> Elements:
+    """Return the elements from all abscissas, in any order afterwards, and the positive ones."""
+    ordered, dropped = _sort_from(_far_below(hits, x.size), x)
+    return _sorted_elements(ordered, hits, dropped=dropped)[0]
 
 
-def _knots_of_sorted(ordered: Vector, dropped: int, hits: Vector) -> tuple[Vector, Vector]:
-    """Return the knots of sorted abscissas and of others that were dropped below the second."""
-    start, last_group = _elements(ordered, hits)
-    mass = np.diff(start, append=ordered.size).astype(np.float64)
+def _sort_weighted(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Return the sorted abscissas, the positive ones, and the weights of both."""
+    counted = weight > 0.0
+    x, positive, weight = x[counted], positive[counted], weight[counted]
+    order = np.argsort(x, kind="stable")
+    return x[order], x[positive], weight[order], weight[positive]
+
+
+def _sorted_elements(
+    ordered: Vector,
+    hits: Vector,
+    weight: Vector | None = None,
+    hit_weight: Vector | None = None,
+    *,
+    dropped: int = 0,
+) -> tuple[Elements, Positions]:
+    """Return the elements of sorted abscissas, and where each begins.
+
+    ``hits`` are those of positive rows; others were dropped below the second abscissa.
+    """
+    start, last_group = _element_bounds(ordered, hits)
+    if weight is None:
+        mass = np.diff(start, append=ordered.size).astype(np.float64)
+    else:
+        mass = np.add.reduceat(weight, start)
     mass[0] += dropped
-    element = np.searchsorted(ordered[start], hits, side="right") - 1
-    positive = np.bincount(element, minlength=start.size)
-    return _knots(ordered[start], ordered[last_group], _isotonic(positive, mass))
+    first = ordered[start]
+    element = np.searchsorted(first, hits, side="right") - 1
+    positive = np.bincount(element, weights=hit_weight, minlength=start.size)
+    return Elements(first, ordered[last_group], positive, mass), start
 
 
 def _far_below(hits: Vector, rows: int) -> float:
@@ -352,9 +416,7 @@ def _sort_from(bound: float, x: Vector) -> tuple[Vector, int]:
     return ordered, count - 2
 
 
-def fit_centres(
-    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
-) -> tuple[Vector, Vector]:
+def fit_centres(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None) -> Knots:
     """Return the knots of the centred isotonic regression: a level at its rows' mean abscissa.
 
     Examples
@@ -363,55 +425,21 @@ def fit_centres(
     >>> fit_centres(x, np.array([False, True, False, True, True]))
     (array([0.1 , 0.25, 0.45]), array([0. , 0.5, 1. ]))
     """
-    pooled = _pool(x, positive, weight)
+    w = np.ones(x.size) if weight is None else weight
+    ordered, hits, w, hit_weight = _sort_weighted(x, positive, w)
+    elements, start = _sorted_elements(ordered, hits, w, hit_weight)
+    level, moment = _isotonic(*elements[2:]), np.add.reduceat(w * ordered, start)
     # Levels equal up to rounding are one level: 0.1 / 0.2 and 0.3 / 0.6 need not be equal.
-    new = np.flatnonzero(np.append(True, np.diff(pooled.level) > _SAME_LEVEL))
-    centre = np.add.reduceat(pooled.moment, new) / np.add.reduceat(pooled.mass, new)
+    new = np.flatnonzero(np.append(True, np.diff(level) > _SAME_LEVEL))
+    centre = np.add.reduceat(moment, new) / np.add.reduceat(elements.mass, new)
     # Rounding may put the means of close abscissas out of order.
-    return np.maximum.accumulate(centre), pooled.level[new]
+    return np.maximum.accumulate(centre), level[new]
 
 
-class _Pooled(NamedTuple):
-    """Groups of an isotonic regression: first and last abscissa, mass, Σ mass·x, level."""
-
-    first: Vector
-    last: Vector
-    mass: Vector
-    moment: Vector
-    level: Vector
-
-
-def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> _Pooled:
-    """Pool rows of equal abscissa and runs of negative rows, and regress on these elements."""
-    if weight is None:
-        return _pool_sorted(np.sort(x), x[positive])
-    counted = weight > 0.0
-    x, positive, weight = x[counted], positive[counted], weight[counted]
-    order = np.argsort(x, kind="stable")
-    return _pool_sorted(x[order], x[positive], weight[order], weight[positive])
-
-
-def _pool_sorted(
-    ordered: Vector, hits: Vector, weight: Vector | None = None, hit_weight: Vector | None = None
-) -> _Pooled:
-    """Regress on sorted abscissas; ``hits`` are those of positive rows."""
-    start, last_group = _elements(ordered, hits)
-    element = np.searchsorted(ordered[start], hits, side="right") - 1
-    if weight is None:
-        mass = np.diff(start, append=ordered.size).astype(np.float64)
-        moment = np.add.reduceat(ordered, start)
-    else:
-        mass = np.add.reduceat(weight, start)
-        moment = np.add.reduceat(weight * ordered, start)
-    positive = np.bincount(element, weights=hit_weight, minlength=start.size)
-    return _Pooled(ordered[start], ordered[last_group], mass, moment, _isotonic(positive, mass))
-
-
-def _elements(ordered: Vector, hits: Vector) -> tuple[Positions, Positions]:
+def _element_bounds(ordered: Vector, hits: Vector) -> tuple[Positions, Positions]:
     """Return where elements of sorted abscissas begin, and where their last groups begin.
 
-    Abscissas that count as equal are a group.  A group with a positive row is an element, and so
-    are all groups between two of these.
+    Abscissas that count as equal are a group.
     """
     first, last = _groups(ordered)
 
@@ -436,25 +464,31 @@ def _distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return distinct
 
 
-def _isotonic(total: Vector | Positions, mass: Vector) -> Vector:
-    """Return the isotonic regression of ``total / mass`` by pooling adjacent violators.
+def _isotonic(
+    total: Vector | Positions, mass: Vector, begin: Positions | Sequence[int] = (0,)
+) -> Vector:
+    """Return the isotonic regressions of ``total / mass`` by pooling adjacent violators.
 
     A round pools every run that does not rise.  Rounds are few, about ten for 3,000 levels; SciPy
-    finishes what they leave.  Importing it costs more than most regressions.
+    finishes what they leave.  Importing it costs more than most regressions.  ``begin`` has the
+    first index of each regression.
     """
-    size, start = mass.size, np.arange(mass.size)
+    size, start, begin = mass.size, np.arange(mass.size), np.asarray(begin)
     level = total / mass
     for _ in range(_POOLING_ROUNDS):
-        rising = np.flatnonzero(level[1:] > level[:-1]) + 1
+        rises = level[1:] > level[:-1]
+        rises[begin[1:] - 1] = True
+        rising = np.flatnonzero(rises) + 1
         if rising.size + 1 >= level.size:
             break
         run = np.concatenate(([0], rising))
         total, mass = np.add.reduceat(total, run), np.add.reduceat(mass, run)
-        level, start = total / mass, start[run]
+        level, start, begin = total / mass, start[run], np.searchsorted(run, begin)
     else:
         from scipy.optimize import isotonic_regression
 
-        level = isotonic_regression(level, weights=mass).x
+        for at in map(slice, begin, np.append(begin[1:], level.size)):
+            level[at] = isotonic_regression(level[at], weights=mass[at]).x
     return np.repeat(level, np.diff(start, append=size))
 
 
@@ -506,8 +540,8 @@ class FoldCurve:
             self._first[fold, filled] = part[begin[filled]]
             self._last[fold, filled] = part[begin[filled + 1] - 1]
 
-    def knots_without(self, fold: int) -> tuple[Vector, Vector]:
-        """Return the knots of the regression on all other folds, as `fit_knots` does."""
+    def elements_without(self, fold: int) -> Elements:
+        """Return the elements of all other folds, as `elements_of` does."""
         if self._merged:
             return self._merged[fold]
         others = np.arange(len(self._mass)) != fold
@@ -516,28 +550,30 @@ class FoldCurve:
         first = self._first[others].min(axis=0)[filled]
         last = self._last[others].max(axis=0)[filled]
         positive = self._positive[others].sum(axis=0)[filled]
-        return _knots(first, last, _isotonic(positive, mass[filled]))
+        return Elements(first, last, positive, mass[filled])
 
 
-def _merge(
-    parts: Sequence[tuple[Vector, int]], hits: Sequence[Vector], without: int
-) -> tuple[Vector, Vector]:
-    """Return the knots of all sorted parts except one."""
+def _merge(parts: Sequence[tuple[Vector, int]], hits: Sequence[Vector], without: int) -> Elements:
+    """Return the elements of all sorted parts except one."""
     others = [number for number in range(len(parts)) if number != without]
     # A stable sort merges sorted runs.
     ordered = np.sort(np.concatenate([parts[number][0] for number in others]), kind="stable")
     dropped = sum(parts[number][1] for number in others)
-    return _knots_of_sorted(ordered, dropped, np.concatenate([hits[number] for number in others]))
+    positive = np.concatenate([hits[number] for number in others])
+    return _sorted_elements(ordered, positive, dropped=dropped)[0]
 
 
-def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
+def _knots(first: Vector, last: Vector, level: Vector, begin: Positions) -> JoinedKnots:
     """Return each level's first and last abscissa, once where they coincide."""
     new = np.append(True, level[1:] != level[:-1])
+    new[begin] = True
     x = np.stack([first[new], last[np.append(new[1:], True)]], axis=1).ravel()
     y = np.repeat(level[new], 2)
     keep = np.ones(x.size, dtype=bool)
     keep[1::2] = x[1::2] != x[::2]
-    return x[keep], y[keep]
+    place = 2 * np.searchsorted(np.flatnonzero(new), begin)
+    start = np.append(np.append(0, np.cumsum(keep))[place], np.count_nonzero(keep))
+    return x[keep], y[keep], start.astype(np.int64, copy=False)
 
 
 def group_starts(x: Vector) -> Positions:
@@ -550,11 +586,13 @@ def group_starts(x: Vector) -> Positions:
 
 def _groups(x: Vector) -> tuple[Positions, Positions]:
     """Return the first and the last position of each group of several equal values, greedily."""
-    pieces = range(0, x.size, _SORTED_PIECE)
-    gaps = (
-        np.flatnonzero(np.diff(x[at : at + _SORTED_PIECE + 1]) < _RESOLUTION) + at for at in pieces
-    )
-    close = np.concatenate([piece + 1 for piece in gaps])
+    gaps = []
+    for at in range(0, x.size, _SORTED_PIECE):
+        piece = x[at : at + _SORTED_PIECE + 1]
+        gaps.append(np.flatnonzero(piece[1:] - piece[:-1] < _RESOLUTION) + (at + 1))
+    close = gaps[0] if len(gaps) == 1 else np.concatenate(gaps)
+    if not close.size:
+        return close, close
     first, last = _runs(close)
     # All neighbours in a chain may be close while its ends are not: cut such chains greedily.
     chained = x[last] - x[first] >= _RESOLUTION
@@ -594,7 +632,7 @@ _STEP_OFFSET = 4e-16
 
 def venn_abers_knots(
     x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
-) -> tuple[Vector, Vector]:
+) -> Knots:
     """Return p1/(1 − p0 + p1) as knots of a piecewise linear function with steep steps.
 
     Examples

@@ -8,7 +8,7 @@ predictors (``venn-abers``).  One curve for all classes: ``irm``, which keeps th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,11 +29,15 @@ from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Ve
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._curves import (
     FoldCurve,
+    JoinedKnots,
     curve_parameters,
+    elements_of,
+    elements_of_hits,
     fit_centres,
     fit_knots,
     interpolate,
-    knots_of_hits,
+    join_knots,
+    knots_of_elements,
     venn_abers_knots,
 )
 from cordcal.calibrators._newton import ScalarOptimum
@@ -110,41 +114,32 @@ class IsotonicOneVsAll(Calibrator):
     knot_start_: npt.NDArray[np.int64]
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        self._store(
-            [
-                self._fit_curve(scores[:, k].copy(), labels == k, weight)
-                for k in range(scores.shape[1])
-            ]
+        curves = (
+            self._fit_curve(scores[:, k].copy(), labels == k, weight)
+            for k in range(scores.shape[1])
         )
+        self.knot_x_, self.knot_y_, self.knot_start_ = self._join(curves)
+
+    # What a fit gets from one class's column, labels and weights, and how these become knots.
+    _fit_curve: ClassVar[Callable[..., Any]] = staticmethod(elements_of)
+    _join: ClassVar[Callable[..., JoinedKnots]] = staticmethod(knots_of_elements)
 
     def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
         if rows.weight is not None or not rows.many:
             yield from super()._fit_folds(rows)
             return
         scores = rows.scores(self.works_on)
-        knots: list[list[tuple[Vector, Vector]]] = [[] for _ in rows.folds]
+        curves = []
         for k in range(scores.shape[1]):
             column, positive = scores[:, k].copy(), rows.labels == k
             hits = [column[fold][positive[fold]] for fold in rows.folds]
-            curve = FoldCurve([column[fold] for fold in rows.folds], hits)
-            for number, store in enumerate(knots):
-                store.append(curve.knots_without(number))
-        for fold_knots in knots:
+            curves.append(FoldCurve([column[fold] for fold in rows.folds], hits))
+        for number in range(len(rows.folds)):
             model = self._unfitted_copy(scores.shape[1])
-            model._store(fold_knots)
+            model.knot_x_, model.knot_y_, model.knot_start_ = knots_of_elements(
+                curve.elements_without(number) for curve in curves
+            )
             yield model
-
-    def _store(self, knots: Sequence[tuple[Vector, Vector]]) -> None:
-        """Set the fitted attributes from the knots of each class."""
-        self.knot_x_ = np.concatenate([x for x, _ in knots])
-        self.knot_y_ = np.concatenate([y for _, y in knots])
-        self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
-
-    def _fit_curve(
-        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        """Return abscissas and values of the knots of one class's curve."""
-        return fit_knots(x, positive, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         return curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
@@ -296,10 +291,8 @@ class CentredIsotonic(IsotonicOneVsAll):
 
     _fit_folds = Calibrator._fit_folds
 
-    def _fit_curve(
-        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        return fit_centres(x, positive, weight)
+    _fit_curve = staticmethod(fit_centres)
+    _join = staticmethod(join_knots)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -357,10 +350,8 @@ class VennAbers(IsotonicOneVsAll):
 
     _fit_folds = Calibrator._fit_folds
 
-    def _fit_curve(
-        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        return venn_abers_knots(x, positive, weight)
+    _fit_curve = staticmethod(venn_abers_knots)
+    _join = staticmethod(join_knots)
 
 
 class IsotonicPooled(Calibrator):
@@ -424,7 +415,8 @@ class IsotonicPooled(Calibrator):
         rows, classes = scores.shape
         at_label = np.arange(rows), labels
         if weight is None:
-            self.knot_x_, self.knot_y_ = knots_of_hits(scores.reshape(-1), scores[at_label])
+            elements = elements_of_hits(scores.reshape(-1), scores[at_label])
+            self.knot_x_, self.knot_y_, _ = knots_of_elements([elements])
             return
         is_label = np.zeros((rows, classes), dtype=bool)
         is_label[at_label] = True
@@ -442,7 +434,8 @@ class IsotonicPooled(Calibrator):
         )
         for number in range(len(rows.folds)):
             model = self._unfitted_copy(scores.shape[1])
-            model.knot_x_, model.knot_y_ = curve.knots_without(number)
+            elements = curve.elements_without(number)
+            model.knot_x_, model.knot_y_, _ = knots_of_elements([elements])
             yield model
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:

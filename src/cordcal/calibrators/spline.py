@@ -13,8 +13,8 @@ import numpy.typing as npt
 from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
-from cordcal.calibrators._base import check_positive_integer
-from cordcal.calibrators._curves import interpolate
+from cordcal.calibrators._base import Calibrator, check_positive_integer
+from cordcal.calibrators._curves import Knots, interpolate, join_knots
 from cordcal.calibrators._newton import LogisticProblem, search, sigmoid
 from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
@@ -90,9 +90,12 @@ class SplineOneVsRest(IsotonicOneVsAll):
         super().__init__(input=input)
         self.knots = knots
 
+    _fit_folds = Calibrator._fit_folds
+    _join = staticmethod(join_knots)
+
     def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
+    ) -> Knots:
         check_positive_integer("knots", self.knots)
         w = np.ones(x.size) if weight is None else weight
         return fit_spline(log_odds(x), positive, w, self.knots)
