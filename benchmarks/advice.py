@@ -12,7 +12,6 @@ later run continues from there.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from cordcal._validation.scores import original_probabilities
 from cordcal.evaluate.comparison import Comparison
 from cordcal.preserving import PreservingCalibrator
 from cordcal.report.data import ORIGINAL, Output
+from stored import append_cell, read_cells
 
 # The default and its members, so that every option is a simpler rival of the default.
 CALIBRATORS = (
@@ -150,9 +150,7 @@ def main() -> None:
     parser.add_argument("--cells", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results: list[Cell] = []
-    if options.cells is not None and options.cells.exists():
-        results = [json.loads(line) for line in options.cells.read_text().splitlines()]
+    results: list[Cell] = read_cells(options.cells)
     done: set[object] = {(cell["set"], cell["rows"], cell["seed"]) for cell in results}
     sizes = options.rows or [1000, 3000]
     seeds = list(range(options.first_seed, options.first_seed + options.seeds))
@@ -161,9 +159,7 @@ def main() -> None:
         regret = {name: round(value, 4) for name, value in cell["regret"].items()}
         option = cell["chosen"]["the recommendation"]
         print(f"{cell['set']} {cell['rows']} {cell['seed']}: {option} {regret}", flush=True)
-        if options.cells is not None:
-            with options.cells.open("a") as file:
-                file.write(json.dumps(cell) + "\n")
+        append_cell(options.cells, cell)
     for rows in sizes:
         some = [cell for cell in results if cell["rows"] == rows]
         if some:

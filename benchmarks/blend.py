@@ -13,7 +13,6 @@ keeps each cell as it ends; a later run goes on from there.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import tempfile
@@ -35,29 +34,24 @@ from cordcal.metrics import brier, ece, nll
 from cordcal.repair import CORD, Lift
 from fit_peers import probmetrics, sklearn_temperature, softmax
 from repair import PlainNumPy
+from stored import append_cell, output_files, read_cells, read_outputs
 
 MOST_ROWS = 5000
 # Corrupted inputs and language models' answers, whose decisions are often wrong.
 OFTEN_WRONG = ("c10c", "llm")
-# Sets that are the calibration part of another, features, and a thousand classes.
-LEFT_OUT = ("_val.", "_cal.", "_trainoof.", "_features.", "imagenet1k")
 
 
 def cells(folder: Path, sizes: list[str], seeds: list[int]) -> Iterator[tuple[str, str, int]]:
     """Yield set, size and seed, smallest files first."""
-    files = sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size)
     for seed in seeds:
-        for path in files:
-            if not any(mark in path.name for mark in LEFT_OUT):
-                for size in sizes:
-                    yield str(path), size, seed
+        for path in output_files(folder):
+            for size in sizes:
+                yield str(path), size, seed
 
 
 def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] | None:
     """Return what is known of a cell's reports; None if the set has too few rows."""
-    stored = np.load(path)
-    kind = "logits" if "logits" in stored else "probabilities"
-    scores, labels = stored["logits" if kind == "logits" else "probs"], stored["labels"].astype(int)
+    scores, labels, kind = read_outputs(path)
     order = np.random.default_rng(seed).permutation(len(labels))
     half = len(order) // 2
     count = min(half, MOST_ROWS) if size == "half" else int(size)
@@ -368,13 +362,6 @@ def drawn(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def stored_cells(path: Path | None) -> list[dict[str, object]]:
-    """Return the cells that an earlier run kept."""
-    if path is None or not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def main() -> None:
     """Run the cells that are asked for and print their summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -391,7 +378,7 @@ def main() -> None:
         shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes or ()]
         times(shapes or SHAPES)
         return
-    results = stored_cells(options.cells)
+    results = read_cells(options.cells)
     done = {(cell["set"], cell["size"], cell["seed"]) for cell in results}
     for path, size, seed in cells(options.data, options.sizes, options.seeds):
         if (Path(path).stem, size, seed) in done:
@@ -403,9 +390,7 @@ def main() -> None:
         reports = one["reports"]
         ratio = reports["blend + lift"]["nll"] / reports["ts"]["nll"]
         print(f"{Path(path).stem} {size} {seed}: {ratio:.3f}", flush=True)
-        if options.cells:
-            with options.cells.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
+        append_cell(options.cells, results[-1])
     summary(results)
 
 

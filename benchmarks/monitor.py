@@ -22,6 +22,7 @@ import cordcal
 from cordcal.evaluate.evidence import N_BANDS, CalibrationEvidence, DriftEvidence, bands_of
 from cordcal.evaluate.statistics import certified_error_rates, lowest_certified_threshold
 from cordcal.metrics.base import LabelledRows
+from stored import read_outputs
 
 NIGHTS, ROWS, CLASSES, TOLERANCE, ALPHA = 365, 500, 3, 0.02, 0.05
 # Each of the two tests has half of α.
@@ -238,8 +239,8 @@ def real_shifts(folder: Path) -> None:
     print("\nReal shifts: default model fitted on half of the first file; a quarter as baseline")
     print(f"{'from':34} {'to':44} {'calm':>7} {'labels':>8} {'inputs':>8}")
     for source, target, onset in SHIFTS:
-        scores, labels, kind = load(folder / f"{source}.npz")
-        new, new_labels, _ = load(folder / f"{target}.npz")
+        scores, labels, kind = read_outputs(folder / f"{source}.npz")
+        new, new_labels, _ = read_outputs(folder / f"{target}.npz")
         order = np.random.default_rng(0).permutation(len(labels))
         fit, rest = np.split(order, 2)
         model = cordcal.PreservingCalibrator(input=kind).fit(scores[fit], labels[fit])
@@ -262,13 +263,6 @@ def real_shifts(folder: Path) -> None:
             f"{seen.get('inputs', '-'):>8}",
             flush=True,
         )
-
-
-def load(path: Path) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the scores and labels of a file, and whether the scores are logits."""
-    scores = cordcal.files.read_scores(path)
-    assert scores.labels is not None
-    return scores.values, scores.labels, scores.kind
 
 
 # From, to, and the row of the second file at which the shift begins; None: all rows, in any order.

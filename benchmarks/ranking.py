@@ -20,11 +20,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import numpy as np
+from scipy.special import softmax
 
 from cordcal import CORD, calibrators, metrics
-from cordcal._numeric.arrays import softmax
 from cordcal_study.repairs import MinimalRepair, RankingProjection
 from repair import make_pair, medians
+from stored import read_outputs
 
 KEPT = (1, 2, 5, "ranking")
 MAPS = ("vs", "ms", "irova")
@@ -54,15 +55,13 @@ def quality(folder: Path) -> None:
     for path in sorted(folder.glob("*.npz")):
         if path.stem.endswith("_features"):
             continue
-        with np.load(path) as data:
-            kind = "logits" if "logits" in data else "probabilities"
-            scores = data["logits" if kind == "logits" else "probs"]
-            labels = data["labels"].astype(np.int64)
+        scores, labels, kind = read_outputs(path)
         if scores.shape[1] > 200:
             continue
         order = np.random.default_rng(0).permutation(len(labels))
         cal, ev = np.array_split(order, 2)
-        original = softmax(scores) if kind == "logits" else scores.astype(np.float64)
+        original = scores.astype(float)
+        original = softmax(original, axis=1) if kind == "logits" else original
         original = original / original.sum(axis=1, keepdims=True)
         decision = scores.argmax(axis=1)
         for key in MAPS:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ from cordcal.calibrators.crossfit import fit_calibrator
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.metrics import nll
 from repair import make_pair
+from stored import append_cell, output_files, read_cells, read_outputs
 
 Rows = tuple[np.ndarray, np.ndarray]
 Cell = dict[str, Any]
@@ -243,25 +244,19 @@ def strictly_first(repaired: np.ndarray, prediction: np.ndarray, weights: np.nda
     return strict
 
 
-def cached(path: Path | None) -> dict[str, Cell]:
-    """Return the cells that an earlier run kept."""
-    if path is None or not path.exists():
-        return {}
-    lines = (json.loads(line) for line in path.read_text("utf-8").splitlines())
-    return {line["name"]: line for line in lines}
-
-
-def store(path: Path | None, cell: Cell) -> Cell:
-    """Append a cell to the file of cells."""
-    if path is not None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(cell) + "\n")
+def cell_of(name: str, path: Path | None, compute: Callable[[], Cell]) -> Cell:
+    """Return a cell of an earlier run, or compute and store it."""
+    known = next((cell for cell in read_cells(path) if cell["name"] == name), None)
+    if known is not None:
+        return known
+    cell = {"name": name, **compute()}
+    append_cell(path, cell)
     return cell
 
 
 def weighted_problems(count: int | None, cells: Path | None) -> None:
     """Measure every learner on every problem and print the figures."""
-    known, results = cached(cells), []
+    results = []
     header = (
         f"{'problem':26}{'learner':17}{'direct':>8}{'CORD':>8}{'lift':>8}{'CORD':>8}{'lift':>8}"
     )
@@ -271,10 +266,7 @@ def weighted_problems(count: int | None, cells: Path | None) -> None:
         rows = make_rows()
         for learner, estimator in learners(int(rows[1].max()) + 1).items():
             name = f"{problem} / {learner}"
-            if name in known:
-                cell = known[name]
-            else:
-                cell = store(cells, {"name": name, **measure(estimator, rows)})
+            cell = cell_of(name, cells, partial(measure, estimator, rows))
             results.append(cell)
             values = "".join(f"{value:8.4f}" for value in cell["nll"].values())
             print(
@@ -294,23 +286,19 @@ def weighted_problems(count: int | None, cells: Path | None) -> None:
     print(f"predictions lost: {sum(sum(cell['lost'].values()) for cell in results)}")
 
 
-# Sets that are the calibration part of another, features, and a thousand classes.
-LEFT_OUT = ("_val.", "_cal.", "_trainoof.", "_features.", "imagenet1k")
 MOST_ROWS = 2500
 
 
 def stored_outputs(folder: Path, keys: list[str], cells: Path | None) -> None:
     """Compare CORD with and without a learnt rule on stored outputs, whose argmax is kept."""
-    known, results = cached(cells), []
+    results = []
     print(
         f"{'set':40}{'calibrator':12}{'direct':>8}{'CORD':>8}{'rule':>8}{'ratio':>8}{'explained':>11}"
     )
-    for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size):
-        if any(mark in path.name for mark in LEFT_OUT):
-            continue
+    for path in output_files(folder):
         for key in keys:
             name = f"{path.stem} / {key}"
-            cell = known.get(name) or store(cells, {"name": name, **measure_stored(path, key)})
+            cell = cell_of(name, cells, partial(measure_stored, path, key))
             results.append(cell)
             values = "".join(f"{value:8.4f}" for value in cell["nll"].values())
             print(
@@ -330,9 +318,7 @@ def stored_outputs(folder: Path, keys: list[str], cells: Path | None) -> None:
 
 def measure_stored(path: Path, key: str) -> Cell:
     """Return the figures of one calibrator on one set."""
-    stored = np.load(path)
-    kind = "logits" if "logits" in stored else "probabilities"
-    scores, labels = stored["logits" if kind == "logits" else "probs"], stored["labels"].astype(int)
+    scores, labels, kind = read_outputs(path)
     order = np.random.default_rng(0).permutation(len(labels))
     half = len(order) // 2
     fit, test = order[:half][:MOST_ROWS], order[half:][:MOST_ROWS]
