@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from cordcal import calibrators, metrics
 from cordcal.calibrators.adapters import Imported
-from cordcal.metrics import Metric
-from cordcal.metrics.base import LabelledRows, MeanStream, Vector
 from cordcal_study import read_study, run_study
 from cordcal_study.chapters import Chapter
-from tilt import Tilt
+from extensions import TRUE_MASS, Tilt, write_soft_maps
 
-ROOT = Path(__file__).parents[2]
 REGISTERED = """
 seeds = [0]
 calibrators = ["tilt"]
@@ -27,25 +22,6 @@ experiments = ["main"]
 [[set]]
 file = "s.npz"
 """
-MODULE = """
-import numpy as np
-
-open("imported", "w").close()
-
-class Soft:
-    def __init__(self, share=0.1):
-        self.share = share
-    def fit(self, scores, labels):
-        return self
-    def predict_proba(self, scores):
-        e = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return (1.0 - self.share) * e / e.sum(axis=1, keepdims=True) + self.share / e.shape[1]
-
-class Broken(Soft):
-    def fit(self, scores, labels):
-        raise AttributeError("no such thing")
-"""
-
 STUDY = """
 seeds = [0]
 calibrators = ["vs", "mine", "broken"]
@@ -61,34 +37,10 @@ file = "s.npz"
 """
 
 
-class TrueMassStream(MeanStream):
-    @staticmethod
-    def of_rows(rows: LabelledRows) -> Vector:
-        return rows.true_mass
-
-
-def true_mass(probabilities: Any, labels: Any) -> float:
-    return TrueMassStream().update(probabilities, labels).result()
-
-
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(ROOT)  # workers import this file to know the classes
+def registered() -> Iterator[None]:
     calibrators.register(Tilt)
-    metrics.register(
-        Metric(
-            "true_mass",
-            "mass on the true class",
-            "true mass",
-            "The mean probability of the true class.",
-            true_mass,
-            TrueMassStream,
-            unit="%",
-            digits=1,
-            lower_is_better=False,
-            leading=True,
-        )
-    )
+    metrics.register(TRUE_MASS)
     yield
     calibrators.unregister("tilt")
     metrics.unregister("true_mass")
@@ -96,15 +48,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "soft_maps", raising=False)
-    (tmp_path / "soft_maps.py").write_text(MODULE)
+    write_soft_maps(tmp_path, monkeypatch)
     (tmp_path / "study.toml").write_text(STUDY)
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=200)
-    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(200, 3))
-    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
     return tmp_path
 
 

@@ -5,39 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cordcal.calibrators.adapters import Imported
 from cordcal.cli import main
 from errors import refused
-
-MODULE = """
-import numpy as np
-
-open("imported", "w").close()
-
-class Soft:
-    def __init__(self, share=0.1):
-        self.share = share
-    def fit(self, scores, labels):
-        return self
-    def predict_proba(self, scores):
-        e = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return (1.0 - self.share) * e / e.sum(axis=1, keepdims=True) + self.share / e.shape[1]
-"""
+from extensions import write_soft_maps
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "soft_maps", raising=False)
-    (tmp_path / "soft_maps.py").write_text(MODULE)
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=200)
-    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(200, 3))
-    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    write_soft_maps(tmp_path, monkeypatch)
     return tmp_path
 
 

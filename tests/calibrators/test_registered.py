@@ -14,7 +14,7 @@ from cordcal import calibrators
 from cordcal.calibrators import Calibrator
 from cordcal.report.html import render
 from errors import refused
-from tilt import Tilt
+from extensions import Tilt
 
 from .conftest import noisy_logits
 

@@ -25,11 +25,12 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def run(tmp_path: Path, environment: dict[str, str]) -> Run:
-    """Run ``cordcal`` in the test's own folder."""
+    """Run ``cordcal`` in the test's own folder, or code that ends with running it."""
 
-    def run(*arguments: object, text: bool = True, **options: Any) -> Any:
+    def run(*arguments: object, code: str | None = None, text: bool = True, **options: Any) -> Any:
+        program = ("-m", "cordcal") if code is None else ("-c", code)
         return subprocess.run(
-            [sys.executable, "-m", "cordcal", *map(str, arguments)],
+            [sys.executable, *program, *map(str, arguments)],
             cwd=tmp_path,
             env=environment,
             capture_output=True,

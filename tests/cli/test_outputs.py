@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -66,17 +65,9 @@ runpy.run_module("cordcal", run_name="__main__")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_fit_on_a_full_disk(folder: Path, environment: dict[str, str]) -> None:
+def test_fit_on_a_full_disk(run, folder: Path) -> None:
     before = sorted(path.name for path in folder.iterdir())
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, "fit", "s.npz", *TS, "--output", "m.safetensors"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        text=True,
-    )
+    done = run("fit", "s.npz", *TS, "--output", "m.safetensors", code=FULL_DISK)
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("cordcal: ")

@@ -11,34 +11,12 @@ from rich.console import Console
 import cordcal
 from cordcal import metrics, report
 from cordcal.metrics import METRICS, Metric
-from cordcal.metrics.base import LabelledRows, MeanStream, Vector
-
-
-class TrueMassStream(MeanStream):
-    @staticmethod
-    def of_rows(rows: LabelledRows) -> Vector:
-        return rows.true_mass
-
-
-def true_mass(probabilities, labels) -> float:
-    return TrueMassStream().update(probabilities, labels).result()
+from extensions import TRUE_MASS
 
 
 @pytest.fixture
 def registered() -> Iterator[Metric]:
-    metric = Metric(
-        "true_mass",
-        "mass on the true class",
-        "true mass",
-        "The mean probability of the true class.",
-        true_mass,
-        TrueMassStream,
-        unit="%",
-        digits=1,
-        lower_is_better=False,
-        leading=True,
-    )
-    yield metrics.register(metric)
+    yield metrics.register(TRUE_MASS)
     metrics.unregister("true_mass")
 
 
@@ -72,7 +50,7 @@ def test_an_audit_has_it_with_its_direction(registered, rows) -> None:
     direct = 0.2 + 0.4 * np.roll(original, 1, axis=1)
     result = cordcal.audit(original, direct, rows[1], resamples=50)
     (measured,) = [row for row in result.measures if row.measure == "true_mass"]
-    assert measured.direct == true_mass(direct, rows[1])
+    assert measured.direct == TRUE_MASS.function(direct, rows[1])
     assert measured.verdict == "better"
     assert measured.low > 0.0
 
