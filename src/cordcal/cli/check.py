@@ -196,7 +196,9 @@ def check(
         )
         write_certificate(certificate, report, source=Path(scores.path).name, overwrite=force)
     if junit is not None:
-        _write(junit, result.to_junit(facts), force=force)
+        from cordcal.files.disk import write_text
+
+        write_text(junit, result.to_junit(facts), overwrite=force)
     if json:
         show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
@@ -383,10 +385,3 @@ def _gate_line(verdict: Verdict) -> GateLine:
         ("≤ " if gate.bound == "max" else "≥ ") + write(gate.limit),
         f"{name}; {verdict.detail}" if verdict.detail else name,
     )
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    from cordcal.files import replacing
-
-    with replacing(path, overwrite=force) as temporary:
-        temporary.write_text(text, encoding="utf-8")

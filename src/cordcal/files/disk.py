@@ -269,6 +269,12 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         publish(temporary, target, overwrite=overwrite)
 
 
+def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
+    """Write a text file, completely or not at all."""
+    with replacing(path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def target_of(path: str | os.PathLike[str]) -> Path:
     """Return the regular file that an output is or will be, behind its symbolic links."""
     target = Path(os.path.realpath(path))

@@ -56,7 +56,7 @@ _FIELD_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-class Record:
+class CheckedFields:
     """A JSON object of a model file, with checked access to its fields."""
 
     def __init__(self, file: str, values: Any, path: str = "") -> None:
@@ -76,12 +76,12 @@ class Record:
             raise self.missing(what, self.path + name)
         return value
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> CheckedFields:
         """Return a field that is a JSON object."""
-        return Record(self.file, self.values.get(name), f"{self.path}{name}.")
+        return CheckedFields(self.file, self.values.get(name), f"{self.path}{name}.")
 
 
-def check_cord(record: Record, tensors: Tensors) -> None:
+def check_cord(record: CheckedFields, tensors: Tensors) -> None:
     """Check a CORD: one shared scalar per rank that it keeps, and its construction."""
     from cordcal.repair import Construction
 
@@ -95,7 +95,7 @@ def check_cord(record: Record, tensors: Tensors) -> None:
     if preserve != 1:
         listed = inner.get("levels", "list of levels", lambda x: isinstance(x, list) and x != [])
         levels = [
-            Record(record.file, values, f"{inner.path}levels.{at}.")
+            CheckedFields(record.file, values, f"{inner.path}levels.{at}.")
             for at, values in enumerate(listed)
         ]
     for level in levels:
@@ -111,14 +111,14 @@ def check_cord(record: Record, tensors: Tensors) -> None:
         _check_rule(record, tensors["rule"], classes if preserve == 1 else 0)
 
 
-def _check_rule(record: Record, weights: NumPyArray, classes: int) -> None:
+def _check_rule(record: CheckedFields, weights: NumPyArray, classes: int) -> None:
     """Check the weights of a prediction rule; only one kept rank may have one."""
     valid = weights.shape == (classes,) and weights.dtype == np.float64
     if not valid or not (np.isfinite(weights) & (weights > 0.0)).all():
         raise record.missing(f"{classes} positive weights", "rule")
 
 
-def check_lift(record: Record, tensors: Tensors) -> None:
+def check_lift(record: CheckedFields, tensors: Tensors) -> None:
     """Check a Lift: the three numbers of its curve, and its construction."""
     from cordcal.repair import LiftConstruction
 
@@ -133,14 +133,14 @@ def check_lift(record: Record, tensors: Tensors) -> None:
         _check_rule(record, tensors["rule"], inner.values["n_classes"])
 
 
-def _check_dataclass_fields(record: Record, dataclass: type[Any]) -> None:
+def _check_dataclass_fields(record: CheckedFields, dataclass: type[Any]) -> None:
     """Check that a record has the declared fields of a dataclass."""
     for field in fields(dataclass):
         if str(field.type) in _FIELD_CHECKS:
             record.get(field.name, *_FIELD_CHECKS[str(field.type)])
 
 
-def check_calibrator(record: Record, tensors: Tensors) -> None:
+def check_calibrator(record: CheckedFields, tensors: Tensors) -> None:
     """Check a calibrator: known parameters, fitted values, and numeric tensors."""
     from cordcal.calibrators import calibrator_class
 
@@ -162,12 +162,12 @@ def check_calibrator(record: Record, tensors: Tensors) -> None:
             raise record.missing("numbers", name)
 
 
-def _check_members(record: Record, tensors: Tensors) -> dict[str, NumPyArray]:
+def _check_members(record: CheckedFields, tensors: Tensors) -> dict[str, NumPyArray]:
     """Check the members of a calibrator; return the tensors that belong to none of them."""
     own = dict(tensors)
     listed = record.get("members", "list of members", lambda x: isinstance(x, list) and x != [])
     for at, values in enumerate(listed):
-        member = Record(record.file, values, f"{record.path}members.{at}.")
+        member = CheckedFields(record.file, values, f"{record.path}members.{at}.")
         prefix = str(member.values.get("key")) + "/"
         inner = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         check_calibrator(
@@ -177,7 +177,7 @@ def _check_members(record: Record, tensors: Tensors) -> dict[str, NumPyArray]:
     return own
 
 
-def check_preserved(record: Record, tensors: Tensors, prefix: str) -> None:
+def check_preserved(record: CheckedFields, tensors: Tensors, prefix: str) -> None:
     """Check a calibrator joined with a repair; ``prefix`` marks the calibrator's tensors."""
     inner = {
         name.removeprefix(prefix): values
@@ -348,7 +348,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     model_class = _class_of(kind, name)
     _check_digest(tensors, metadata, name)
     body = _parse_body(metadata, name)
-    _check_body(kind, Record(name, body), tensors)
+    _check_body(kind, CheckedFields(name, body), tensors)
     try:
         model = model_class._from_state(tensors, body)
         _try_out(getattr(model, "calibrator_", model))
@@ -482,7 +482,7 @@ def _parse_body(metadata: Mapping[str, str], name: str) -> Any:
         raise InputError(name, f"has a damaged field body ({error})", _SAVE_AGAIN) from error
 
 
-def _check_body(kind: str, record: Record, tensors: Mapping[str, NumPyArray]) -> None:
+def _check_body(kind: str, record: CheckedFields, tensors: Mapping[str, NumPyArray]) -> None:
     """Check every field of a model's metadata."""
     if kind == "cord":
         check_cord(record, tensors)

@@ -132,7 +132,7 @@ class Encoder(ABC):
             self.finish(file, piece.rows)
 
 
-Record = dict[str, Any]
+JournalEntry = dict[str, Any]
 """One line of a journal."""
 
 # Of each end of an input file this many bytes are part of its identity.
@@ -186,7 +186,7 @@ class ResumableOutput:
         self._name = name
         self._pieces, self._journal = pieces, journal
         self._joiner: Joiner | None = None
-        self.records: list[Record] = []
+        self.records: list[JournalEntry] = []
 
     @property
     def rows(self) -> int:
@@ -213,7 +213,7 @@ class ResumableOutput:
             Rows of the input that were skipped, by reason.
         """
         end = self.records[-1]["end"] if self.records else 0
-        record: Record = {"position": position, "rows": piece.rows}
+        record: JournalEntry = {"position": position, "rows": piece.rows}
         if piece.rows:
             if end == 0:
                 end = self._pieces.write(piece.head)
@@ -256,8 +256,8 @@ class ResumableOutput:
 class _Journal:
     """A journal that was read: the job, and the records with the end of each line."""
 
-    job: Record
-    records: list[tuple[Record, int]]
+    job: JournalEntry
+    records: list[tuple[JournalEntry, int]]
     job_end: int
 
 
@@ -265,7 +265,7 @@ class _Journal:
 def resumable_output(
     path: str | os.PathLike[str],
     encoder: Encoder,
-    job: Record,
+    job: JournalEntry,
     *,
     resume: bool,
     overwrite: bool = True,
@@ -368,7 +368,7 @@ def _open_journal(path: Path, target: Path) -> Iterator[BinaryIO]:
 
 def _read_journal(journal: BinaryIO, path: Path) -> _Journal | None:
     """Return a journal's lines; None if it has none.  A kill may have cut the last one short."""
-    records: list[tuple[Record, int]] = []
+    records: list[tuple[JournalEntry, int]] = []
     end = 0
     for line in journal.read().splitlines(keepends=True):
         if line.endswith(b"\n"):
@@ -377,7 +377,7 @@ def _read_journal(journal: BinaryIO, path: Path) -> _Journal | None:
     return _Journal(records[0][0], records[1:], records[0][1]) if records else None
 
 
-def _write_job(journal: BinaryIO, job: Record) -> int:
+def _write_job(journal: BinaryIO, job: JournalEntry) -> int:
     """Begin a journal, and return the end of its first line."""
     journal.seek(0)
     journal.truncate()
@@ -386,7 +386,7 @@ def _write_job(journal: BinaryIO, job: Record) -> int:
     return end
 
 
-def _parse_record(line: bytes, path: Path, *, is_job: bool) -> Record:
+def _parse_record(line: bytes, path: Path, *, is_job: bool) -> JournalEntry:
     """Return one line of a journal, or refuse it."""
     try:
         record = json.loads(line)
@@ -402,7 +402,7 @@ def _parse_record(line: bytes, path: Path, *, is_job: bool) -> Record:
     return record
 
 
-def _describes_piece(record: Record) -> bool:
+def _describes_piece(record: JournalEntry) -> bool:
     skipped, start, end = record.get("skipped"), record.get("start"), record.get("end")
     if not isinstance(skipped, dict) or not isinstance(record.get("digest"), str):
         return False
@@ -413,7 +413,7 @@ def _describes_piece(record: Record) -> bool:
     return are_counts and start <= end  # type: ignore[operator]
 
 
-def _check_job(recorded: Record, job: Record, target: Path) -> None:
+def _check_job(recorded: JournalEntry, job: JournalEntry, target: Path) -> None:
     # JSON turns tuples into lists: compare what was written with what would be.
     now = json.loads(json.dumps(job))
     differs = sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))

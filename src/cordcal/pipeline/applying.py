@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import NumPyArray, NumPyDType
+from cordcal._numeric.types import NumPyArray, NumPyDType, Record
 from cordcal.files.formats import encoder_for, write_probabilities
-from cordcal.files.output import Layout, OutputBlock, Record, no_rows_left, resumable_output
+from cordcal.files.output import JournalEntry, Layout, OutputBlock, no_rows_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
 from cordcal.files.scores import Batch, ScoreFile
 from cordcal.files.sources import large_empty
@@ -32,11 +32,11 @@ from cordcal.pipeline.loop import (
     original_and_prediction,
     read_batches,
 )
+from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 if TYPE_CHECKING:
     from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD, Lift
-from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 Encoded = TypeVar("Encoded")
 
@@ -45,7 +45,7 @@ _BLOCK_ENTRIES = 2**17
 
 
 @dataclass(frozen=True)
-class Applied:
+class Applied(Record):
     """What `apply_model` did.
 
     Attributes
@@ -65,10 +65,6 @@ class Applied:
     changed: int
     skipped: dict[str, int] = field(default_factory=dict)
     resumed: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 class ModelApplication(ABC):
@@ -458,7 +454,7 @@ def apply_in_memory(
     return whole, sum_counts(records, application.classes, 0)
 
 
-def sum_counts(records: list[Record], classes: int, resumed: int) -> Applied:
+def sum_counts(records: list[JournalEntry], classes: int, resumed: int) -> Applied:
     """Return the totals of the records of batches or parts."""
     skipped: Counter[str] = Counter()
     for record in records:
@@ -484,7 +480,7 @@ def _describe_job(
     on_error: OnError,
     spreadsheet: bool,
     layout: Layout,
-) -> Record:
+) -> JournalEntry:
     """Return all that the output depends on."""
     return {
         **describe_model(application.model),
@@ -501,7 +497,7 @@ def _describe_job(
     }
 
 
-def _describe_input(file: ScoreFile) -> Record:
+def _describe_input(file: ScoreFile) -> JournalEntry:
     return {
         "key": file.key,
         "kind": file.kind,

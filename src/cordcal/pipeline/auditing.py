@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from cordcal.repair.construction import ConstructionState, RowSummary
 from cordcal.report.data import Pictures
 
 
-def describe_rows(state: ConstructionState, kind: Kind, rows: Rows) -> RowSummary:
+def _describe_rows(state: ConstructionState, kind: Kind, rows: Rows) -> RowSummary:
     """Return what a construction keeps of some rows."""
     original, direct = rows
     probabilities, prediction = original_and_prediction(original.values, kind)
@@ -61,13 +61,24 @@ def construct_from_files(
     """
     state = cord._new_state(direct.classes)
     files = {"original": original.without_labels(), "direct": direct.without_labels()}
-    describe = partial(describe_rows, state, original.kind)
+    skipped = append_rows(state, files, on_error, progress)
+    cord._constructed(state.construct())
+    return skipped
+
+
+def append_rows(
+    state: ConstructionState,
+    files: Mapping[str, ScoreFile],
+    on_error: OnError,
+    progress: Progress | None = None,
+) -> Counter[str]:
+    """Add the rows of an original and a direct file to a construction; return what was skipped."""
+    describe = partial(_describe_rows, state, files["original"].kind)
     skipped: Counter[str] = Counter()
     for block, counts in process_batches(files, describe, on_error=on_error, progress=progress):
         skipped += counts
         if block is not None:
             state.append(block)
-    cord._constructed(state.construct())
     return skipped
 
 
@@ -131,11 +142,9 @@ def audit_files(
         construct_from_files(fitted, original, direct, on_error=on_error, progress=progress)
     files = {"original": original, "direct": direct}
     audit_batch = partial(audit_rows, fitted, original.kind)
-    total, skipped = AuditStream(fitted, recognise=True), Counter[str]()
-    for stream, counts in process_batches(files, audit_batch, on_error=on_error, progress=progress):
-        skipped += counts
-        if stream is not None:
-            total.merge(stream)
+    total, skipped = merge_audits(
+        fitted, process_batches(files, audit_batch, on_error=on_error, progress=progress)
+    )
     noticed: list[str] = []
     if isinstance(repair, CORD) and total.rows == repair.construction_.n:
         again = CORD(repair.preserve, rule=repair.rule)
@@ -164,6 +173,18 @@ def audit_rows(repair: CORD | Lift, kind: Kind, rows: Rows, *, shift: int = 0) -
         sample_weight=first.weights,
         rows=first.numbers + shift,
     )
+
+
+def merge_audits(
+    repair: CORD | Lift, audited: Iterable[tuple[AuditStream | None, Counter[str]]]
+) -> tuple[AuditStream, Counter[str]]:
+    """Return the audit of several blocks of rows, and what was skipped in all of them."""
+    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
+    for stream, counts in audited:
+        skipped += counts
+        if stream is not None:
+            total.merge(stream)
+    return total, skipped
 
 
 def finish_audit(

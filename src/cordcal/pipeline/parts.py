@@ -31,7 +31,13 @@ from cordcal.pipeline.applying import (
     describe_model,
     sum_counts,
 )
-from cordcal.pipeline.auditing import AuditedFiles, audit_rows, describe_rows, finish_audit
+from cordcal.pipeline.auditing import (
+    AuditedFiles,
+    append_rows,
+    audit_rows,
+    finish_audit,
+    merge_audits,
+)
 from cordcal.pipeline.loop import OnError, process_batches
 from cordcal.repair import CORD, Lift
 
@@ -330,10 +336,7 @@ class _DescribePart:
         if not self.with_state:
             return _PartState(original.rows, None, names)
         state = CORD()._new_state(direct.classes, None)
-        describe = partial(describe_rows, state, original.kind)
-        for block, _ in process_batches(files, describe, on_error=self.on_error):
-            if block is not None:
-                state.append(block)
+        append_rows(state, files, self.on_error)
         return _PartState(original.rows, state if state.classes else None, names)
 
 
@@ -345,16 +348,13 @@ class _AuditPart:
 
     def __call__(self, item: tuple[AuditPart, int]) -> tuple[AuditStream | None, Counter[str]]:
         part, first_row = item
-        total, skipped = AuditStream(self.repair, recognise=True), Counter[str]()
         files = _open_pair(self.readers, part)
         if files is None:
-            return None, skipped
+            return None, Counter()
         audit_batch = partial(audit_rows, self.repair, files["original"].kind, shift=first_row)
-        for stream, counts in process_batches(files, audit_batch, on_error=self.on_error):
-            skipped += counts
-            if stream is not None:
-                total.merge(stream)
-        return total, skipped
+        return merge_audits(
+            self.repair, process_batches(files, audit_batch, on_error=self.on_error)
+        )
 
 
 def _open_pair(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile] | None:
@@ -409,12 +409,7 @@ def audit_parts(
         states = (part.state for part in described if part.state is not None)
         fitted = CORD().merge_states(states)
     firsts = [sum(part.rows for part in described[:at]) for at in range(len(described))]
-    total, skipped = AuditStream(fitted, recognise=True), Counter[str]()
-    for stream, counts in run(
-        _AuditPart(readers, fitted, on_error), list(zip(inputs, firsts, strict=True))
-    ):
-        skipped += counts
-        if stream is not None:
-            total.merge(stream)
+    numbered = list(zip(inputs, firsts, strict=True))
+    total, skipped = merge_audits(fitted, run(_AuditPart(readers, fitted, on_error), numbered))
     names = next((part.class_names for part in described if part.rows), None)
     return finish_audit(total, skipped, class_names=names, fitted_here=repair is None)

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.files import replacing
+from cordcal.files.disk import write_text
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
@@ -216,9 +216,7 @@ def write_html(
             f"is of type {type(path).__name__}",
             'pass the result first and then the file: write_html(comparison, "report.html")',
         )
-    page = render(data, title=title, source=source, created=created)
-    with replacing(path, overwrite=overwrite) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, render(data, title=title, source=source, created=created), overwrite=overwrite)
 
 
 def _report_data(data: ReportData | HasReportData) -> ReportData:
@@ -480,6 +478,4 @@ def write_certificate(
     overwrite : bool
         Whether a file of that name may be replaced.
     """
-    page = render_certificate(certificate, source=source)
-    with replacing(path, overwrite=overwrite) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, render_certificate(certificate, source=source), overwrite=overwrite)

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cordcal._numeric.types import Record
-from cordcal.files import replacing
+from cordcal.files.disk import write_text
 from cordcal.report.charts import Axis, Drawing, panel
 from cordcal.report.html import render_page
 
@@ -304,9 +304,7 @@ def write_monitor_html(
     overwrite : bool
         Whether a file of that name may be replaced.
     """
-    page = render_monitor(history, source=source)
-    with replacing(path, overwrite=overwrite) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, render_monitor(history, source=source), overwrite=overwrite)
 
 
 def _factor_text(evidence: float) -> str:

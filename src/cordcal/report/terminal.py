@@ -80,15 +80,10 @@ class FittingTable:
     caption: str = ""
     hint: str = ""
     _rows: list[tuple[RenderableType, ...]] = field(default_factory=list)
-    _sections: set[int] = field(default_factory=set)
 
     def add(self, *cells: RenderableType) -> None:
         """Add a row of text or rich renderables, one per column."""
         self._rows.append(cells)
-
-    def add_section(self) -> None:
-        """Draw a line below the last row."""
-        self._sections.add(len(self._rows) - 1)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -127,13 +122,10 @@ class FittingTable:
                 overflow="fold",
             )
         shown = [index for index, column in enumerate(self.columns) if column in chosen]
-        for position, cells in enumerate(self._rows):
+        for cells in self._rows:
             row = (cells[index] for index in shown)
             # Text: a class named [red] must not be read as markup.
-            table.add_row(
-                *(Text(cell) if isinstance(cell, str) else cell for cell in row),
-                end_section=position in self._sections,
-            )
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
         return table
 
 
@@ -184,9 +176,7 @@ def _stacked(heading: str) -> str:
     return heading.replace(" ", "\n", 1) if len(heading) > _LONG_HEADING else heading
 
 
-def comparison_view(
-    data: ReportData, *, all_rows: bool = False, hint: str = "to_frame() has"
-) -> RenderableType:
+def comparison_view(data: ReportData, *, all_rows: bool = False) -> RenderableType:
     """Return a comparison for a terminal: the answer first, then the table.
 
     Parameters
@@ -195,15 +185,13 @@ def comparison_view(
         What is shown.
     all_rows : bool
         Whether to print every row of the table, and every sentence about the rows.
-    hint : str
-        What has the rows that are not printed.
     """
     from rich.console import Group
 
     parts = [*caveats_text(caveat.sentence for caveat in data.concerns), comparison_answer(data)]
     if all_rows:
         parts += ["", Bullets(data.reading)]
-    return Group(*parts, comparison_table(data, all_rows=all_rows, hint=hint))
+    return Group(*parts, comparison_table(data, all_rows=all_rows))
 
 
 def comparison_answer(data: ReportData, report: str = "") -> LabelledLines:

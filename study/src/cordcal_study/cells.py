@@ -27,7 +27,7 @@ from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import Imported, adapted
 from cordcal.calibrators.registry import takes_features
 from cordcal.evaluate.compare import left_out_by
-from cordcal.files import replacing
+from cordcal.files.disk import write_text
 from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
 from cordcal_study.data import CLEAN, Rows, SetData, SetFacts, cached_set
@@ -184,8 +184,7 @@ def compute(task: Task) -> Cell:
     notes = tuple(dict.fromkeys((*notes, *(str(warning.message) for warning in caught))))
     path = task.path(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps({"notes": notes, "measures": by_digest}), encoding="utf-8")
+    write_text(path, json.dumps({"notes": notes, "measures": by_digest}))
     return _cell(task, by_digest, notes)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cordcal import __version__
 from cordcal.files import replacing
+from cordcal.files.disk import write_text
 from cordcal.report.html import environment, own_file
 from cordcal.report.tables import SIGNS, latex, markdown
 from cordcal_study.figures import save_figure
@@ -47,19 +48,19 @@ def write_study(
             if records:
                 write_records(place / f"{name}.{result.study.format}", records, result.study.format)
         for table in chapter.tables:
-            _write_text(place / f"{table.name}.md", markdown(table) + "\n")
-            _write_text(place / f"{table.name}.tex", latex(table) + "\n")
+            write_text(place / f"{table.name}.md", markdown(table) + "\n")
+            write_text(place / f"{table.name}.tex", latex(table) + "\n")
         for name, content in chapter.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
-            _write_text(place / name, content)
+            write_text(place / name, content)
         for figure in chapter.figures if figures else ():
             if figure.data is None:
                 continue
             with replacing(place / f"{figure.name}.png") as temporary:
                 save_figure(figure, temporary)
-    _write_text(top / "study.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
+    write_text(top / "study.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     index = top / "index.html"
-    _write_text(index, _page(result, figures))
+    write_text(index, _page(result, figures))
     return index
 
 
@@ -78,8 +79,3 @@ def _page(result: StudyResult, figures: bool) -> str:
             format=result.study.format,
         )
     )
-
-
-def _write_text(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -27,7 +27,7 @@ from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator,
 from cordcal.calibrators.registry import is_network
 from cordcal.evaluate.compare import left_out_by
 from cordcal.evaluate.statistics import at_end
-from cordcal.files import replacing
+from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
@@ -149,8 +149,7 @@ class TrialTask:
         }
         path = self.path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+        write_text(path, json.dumps(content))
         return result
 
 
