@@ -28,7 +28,10 @@ from cordcal.calibrators.temperature import (
     fit_temperature,
     logit_span,
     logit_unit,
+    median_span,
+    row_spans,
     subsample,
+    subsample_step,
 )
 
 # Lower bound of the slopes: with smaller ones neighbouring scores could round to ties.  The bound
@@ -154,7 +157,9 @@ class MonotoneMap(Calibrator):
         shifted = rows.scores(self.works_on)
         shifted /= self.unit_
         weights = [_without(fold, rows.labels.size, rows.weight) for fold in rows.folds]
-        min_slopes = [least_slope(shifted, others) for others in weights]
+        step = subsample_step(shifted)
+        spans = row_spans(shifted[::step])
+        min_slopes = [least_slope(median_span(spans, others[::step])) for others in weights]
         to_log_probabilities(shifted)
         problems = MonotoneProblem.without_folds(
             shifted, rows.labels, weights, self.smoothness, min_slopes, rows.folds
@@ -200,7 +205,7 @@ def fit_slopes(
     report: Report,
 ) -> tuple[MonotoneProblem, Optimum]:
     """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
-    min_slope = least_slope(shifted, weight)
+    min_slope = least_slope(logit_span(shifted, weight))
     # Saturated scores have no gradient: start with a slope of at most 1.
     log_slope = fit_temperature(CrossEntropy, *subsample(shifted, labels, weight)).at
     to_log_probabilities(shifted)
@@ -224,9 +229,9 @@ def _without(fold: slice, rows: int, weight: Vector | None) -> Vector:
     return weights
 
 
-def least_slope(shifted: Matrix, weight: Vector | None) -> float:
-    """Return the lower bound of the slopes."""
-    return _MIN_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
+def least_slope(span: float) -> float:
+    """Return the lower bound of the slopes for a typical span of a row's logits."""
+    return _MIN_SLOPE * min(1.0, _WIDE_SPAN / span)
 
 
 def _mean_slopes(knots: Vector, slopes: Vector, new_knots: Vector) -> Vector:
@@ -252,12 +257,19 @@ def relevant_levels(levels: Matrix, labels: Labels) -> Matrix:
     return relevant
 
 
-def quantile_knots(relevant: Matrix, weight: Vector) -> Vector:
-    """Return the knots: quantiles of the relevant log-probabilities."""
+def quantile_knots(ordered: Vector, weight: Vector) -> Vector:
+    """Return the knots: quantiles of the relevant log-probabilities, which are sorted."""
     share = np.linspace(0.0, 1.0, _SEGMENTS + 1)[1:-1]
-    # The only method that supports weights; a weight of 2 counts as two rows.
-    inner = np.quantile(relevant.ravel(), share, method="inverted_cdf", weights=np.tile(weight, 3))
+    # The inverse of the distribution function: a weight of 2 counts as two rows.
+    below = np.cumsum(weight)
+    inner = ordered[np.searchsorted(below / below[-1], share)]
     return np.append(np.unique(inner[inner < 0.0]), 0.0)
+
+
+def sort_levels(relevant: Matrix) -> tuple[Vector, Positions]:
+    """Return the sorted log-probabilities, and the row of each."""
+    order = np.argsort(relevant, axis=None)
+    return relevant.ravel()[order], order % relevant.shape[1]
 
 
 class MonotoneProblem:
@@ -280,7 +292,8 @@ class MonotoneProblem:
         min_slope: float = _MIN_SLOPE,
     ) -> None:
         relevant, w = relevant_levels(levels, labels), row_weights(labels.size, weight)
-        self._set_knots(quantile_knots(relevant, w), smoothness, min_slope)
+        ordered, row = sort_levels(relevant)
+        self._set_knots(quantile_knots(ordered, w[row]), smoothness, min_slope)
         lists = _take_out(levels, self.knots, row_blocks(*levels.shape))
         self._set_rows(levels, relevant, w, lists)
 
@@ -299,11 +312,13 @@ class MonotoneProblem:
         The problems share the matrix and the lists.
         """
         relevant = relevant_levels(levels, labels)
+        ordered, row = sort_levels(relevant)
         problems = []
         for weight, min_slope, fold in zip(weights, min_slopes, folds, strict=True):
             problem = cls.__new__(cls)
-            rest = np.delete(relevant, fold, axis=1), np.delete(weight, fold)
-            problem._set_knots(quantile_knots(*rest), smoothness, min_slope)
+            others = (row < fold.start) | (row >= fold.stop)
+            knots = quantile_knots(ordered[others], weight[row[others]])
+            problem._set_knots(knots, smoothness, min_slope)
             problems.append(problem)
         lowest = min((problem.knots for problem in problems), key=lambda knots: float(knots[0]))
         blocks = [at for fold in folds for at in row_blocks_of(fold, levels.shape[1])]
@@ -325,8 +340,9 @@ class MonotoneProblem:
     ) -> None:
         self.low, self.weight = low, weight
         self.label, self.top = self._locate(relevant[0]), self._locate(relevant[2])
-        one_hot = np.eye(self.knots.size)[self.label[0]]
-        self.observed: Vector = weight @ self._derivative(one_hot, one_hot * self.label[1][:, None])
+        segment, below = self.label
+        mass, first = (_sums_by(segment, w, self.knots.size) for w in (weight, weight * below))
+        self.observed: Vector = self._derivative(mass, first)
         self.blocks = [
             (at, row, self._segment(level).astype(np.int8), level) for at, row, level in lists
         ]
@@ -348,9 +364,10 @@ class MonotoneProblem:
         value = float(
             self.weight @ (highest - theta[self.label[0]] * self.label[1] - offset[self.label[0]])
         )
-        gradient: Vector = -self.observed
         sums, squares = np.zeros((3, count)), np.zeros((count, count))
-        buffer = block_buffer(*self.low.shape)
+        ones, buffer = np.ones(count), block_buffer(*self.low.shape)
+        # What mass in one segment takes from the slopes of those above it.
+        lengths = np.triu(np.tile(self.length, (count, 1)), 1)
         for at, rows, segments, levels in self.blocks:
             w, low = self.weight[at], self.low[at]
             row, segment = rows.astype(np.intp), segments.astype(np.intp)
@@ -359,41 +376,45 @@ class MonotoneProblem:
             q += (offset[0] - theta[0] * self.knots[0] - highest[at])[:, None]
             np.exp(q, out=q)
             q_listed = np.exp(theta[segment] * below + offset[segment] - highest[at][row])
-            moments = self._moments(q, low, row * count + segment, q_listed, below)
-            total = moments[0].sum(axis=1)
-            moments /= total[:, None]
+            lowest = self._low_moments(q, low)
+            # Each row's sums of q and q·(L − k_s) in each segment.
+            cell, first_listed = row * count + segment, q_listed * below
+            mass, first = (
+                _sums_by(cell, x, w.size * count).reshape(w.size, count)
+                for x in (q_listed, first_listed)
+            )
+            mass[:, 0] += lowest[0]
+            first[:, 0] += lowest[1]
+            total = mass @ ones
             value += float(w @ np.log(total))
-            slope = self._derivative(moments[0], moments[1])
-            gradient += w @ slope
-            sums += np.einsum("i,pij->pj", w, moments)
-            squares += (slope * w[:, None]).T @ slope
+            share = w / total
+            sums[0] += share @ mass
+            sums[1] += share @ first
+            sums[2] += _sums_by(segment, share[row] * first_listed * below, count)
+            sums[2, 0] += share @ lowest[2]
+            first -= mass @ lengths
+            first *= (np.sqrt(w) / total)[:, None]
+            squares += first.T @ first
         self.hessian = self._second(*sums) - squares + 2.0 * self.penalty
         half_gradient = self.penalty @ theta
-        return value + float(theta @ half_gradient), gradient + 2.0 * half_gradient
+        gradient = self._derivative(sums[0], sums[1]) - self.observed + 2.0 * half_gradient
+        return value + float(theta @ half_gradient), gradient
 
-    def _moments(
-        self, q: Matrix, low: Matrix, cell: Positions, q_listed: Vector, below: Vector
-    ) -> Matrix:
-        """Return each row's sums of q, q·(L − k_s) and q·(L − k_s)² in each segment."""
-        rows, count = q.shape[0], self.knots.size
-        powers = (q_listed, q_listed * below, q_listed * below * below)
-        listed = [np.bincount(cell, x, rows * count) for x in powers]
-        moments = np.stack(listed).astype(np.float64, copy=False).reshape(3, rows, count)
-        total, knot = q.sum(axis=1), self.knots[0]
+    def _low_moments(self, q: Matrix, low: Matrix) -> tuple[Vector, Vector, Vector]:
+        """Return each row's sums of q, q·(L − k_s) and q·(L − k_s)² over the matrix."""
+        ones, knot = np.ones(q.shape[1]), self.knots[0]  # BLAS sums short rows several times faster
+        total = q @ ones
         q *= low
-        first, second = q.sum(axis=1), np.vecdot(q, low)
-        moments[0, :, 0] += total
-        moments[1, :, 0] += first - knot * total
-        moments[2, :, 0] += second - knot * (2.0 * first - knot * total)
-        return moments
+        first, second = q @ ones, np.vecdot(q, low)
+        return total, first - knot * total, second - knot * (2.0 * first - knot * total)
 
     def is_separated(self, value: float) -> bool:
         """Return whether every label has probability above 1/2: steeper is always better."""
         return value < math.log(2.0) * float(self.weight[self.weight > 0.0].min())
 
-    def _derivative(self, mass: Matrix, first: Matrix) -> Matrix:
-        """Return each row's mean of dg/dw."""
-        lower = np.cumsum(mass, axis=1) - mass
+    def _derivative(self, mass: Vector, first: Vector) -> Vector:
+        """Return the mean of dg/dw."""
+        lower = np.cumsum(mass) - mass
         return first - self.length * lower
 
     def _second(self, mass: Vector, first: Vector, second: Vector) -> Matrix:
@@ -406,6 +427,11 @@ class MonotoneProblem:
     def step(self, theta: Vector, gradient: Vector) -> Vector:
         """Return the Newton step that keeps every slope above its bound."""
         return bounded_step(self.hessian, gradient, theta - self.min_slope)
+
+
+def _sums_by(index: Positions, values: Vector, count: int) -> Vector:
+    """Return the sum of the values with each index."""
+    return np.bincount(index, values, count).astype(np.float64, copy=False)
 
 
 def _take_out(levels: Matrix, knots: Vector, blocks: Sequence[slice]) -> list[Listed]:

@@ -282,13 +282,22 @@ def logit_span(shifted: Matrix, weight: Vector | None) -> float:
     >>> logit_span(np.array([[0.0, -2.0], [-6.0, 0.0], [0.0, LOWEST_SHIFTED]]), None)
     4.0
     """
-    selected = slice(None, None, max(1, shifted.size // _SUBSAMPLE_ENTRIES))
-    rows = shifted[selected] if weight is None else shifted[selected][weight[selected] > 0.0]
-    lowest = rows.min(axis=1, initial=0.0)
+    step = subsample_step(shifted)
+    return median_span(row_spans(shifted[::step]), None if weight is None else weight[::step])
+
+
+def row_spans(shifted: Matrix) -> Vector:
+    """Return the difference between the largest and the smallest logit of each row."""
+    lowest: Vector = shifted.min(axis=1, initial=0.0)
     masked = np.flatnonzero(lowest <= LOWEST_SHIFTED)
-    some = rows[masked]
+    some = shifted[masked]
     lowest[masked] = np.where(some > LOWEST_SHIFTED, some, 0.0).min(axis=1, initial=0.0)
-    spans = -lowest[lowest < 0.0]
+    return -lowest
+
+
+def median_span(spans: Vector, weight: Vector | None) -> float:
+    """Return the median of positive spans, of rows with a positive weight."""
+    spans = spans[spans > 0.0] if weight is None else spans[(spans > 0.0) & (weight > 0.0)]
     return float(np.median(spans)) if spans.size else 1.0
 
 
@@ -308,11 +317,16 @@ def logit_unit(shifted: Matrix, weight: Vector | None) -> float:
     return min(2.0 ** round(math.log2(span / _TARGET_SPAN)), _LARGEST_UNIT)
 
 
+def subsample_step(scores: Matrix) -> int:
+    """Return the distance between the rows of a subsample."""
+    return max(1, scores.size // _SUBSAMPLE_ENTRIES)
+
+
 def subsample(
     scores: Matrix, labels: Labels, weight: Vector | None
 ) -> tuple[Matrix, Labels, Vector | None]:
     """Return evenly spaced rows, enough for a starting point, or all rows if they are few."""
-    selected = slice(None, None, max(1, scores.size // _SUBSAMPLE_ENTRIES))
+    selected = slice(None, None, subsample_step(scores))
     if weight is None or not weight[selected].any():
         return scores[selected], labels[selected], None
     return scores[selected], labels[selected], weight[selected]
