@@ -1,4 +1,4 @@
-"""Time to fit each calibrator, beside other libraries, on the same rows in the same run.
+"""Time to fit each calibrator, next to other libraries, on the same rows in the same run.
 
     python benchmarks/fits.py                     # all sizes, one thread
     python benchmarks/fits.py --sizes 5000x10 --maps ts vs
@@ -223,7 +223,7 @@ def compare(size: str, name: str, limit: float) -> None:
         return
     overtaken = set()
     for peer, it in results.items():
-        # A peer that stops early is no faster if cordcal was there before it.
+        # A peer that stops early is not faster if cordcal reached its objective earlier.
         if name == "ms" and it.seconds < ours.seconds and it.objective > ours.objective:
             result = run(name, "cordcal", size, limit, target=it.objective)
             if isinstance(result, Figures):

@@ -1,4 +1,4 @@
-"""What decisions-kept calibration costs at serving time, beside a plain softmax.
+"""What calibration that keeps predictions costs at serving time, next to a plain softmax.
 
     python benchmarks/latency.py
 

@@ -1,4 +1,4 @@
-"""Shared fixtures: the fixture files beside the tests, and the real outputs if there are any."""
+"""Shared fixtures: fixture files, real outputs if there are any, settings, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preserved: the decision of the scores as given, kept in every dtype by every calibrator."""
+"""PreservingCalibrator: the prediction of the scores, in every dtype with every calibrator."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_repaired_reports_change_no_decision(results: Path) -> None:
 
 
 def test_results_do_not_depend_on_the_workers(folder: Path, results: Path) -> None:
-    # Figures are drawn from the tables, whoever computed them.
+    # Figures are drawn from the tables.
     finished = run(folder, "--output", "two", "--workers", 2, "--no-figures")
     assert finished.returncode == 0, finished.stderr
     files = sorted(path.relative_to(results) for path in results.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Plausible mix-ups: each gets a sentence, and labels and seeds may be what people have."""
+"""Mistakes that are easy to make: each has its error; labels may be names, seeds generators."""
 
 from __future__ import annotations
 

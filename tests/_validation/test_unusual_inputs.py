@@ -1,4 +1,4 @@
-"""Inputs that are unusual but honest work; those that cannot get a sentence of their own."""
+"""Unusual but valid inputs work; others have an error of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compare` reads and checks what it is given once, however many calibrators there are."""
+"""`compare` reads and checks its arguments once, however many calibrators there are."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def compare(arguments: tuple[object, ...], encoding: str) -> None:
     if arguments[0] == "apply":
         hold(out == whole, f"{what}: other data")
         return
-    text = out.decode(encoding)  # or it is no text of this terminal
+    text = out.decode(encoding)  # fails if this terminal cannot show it
     err.decode(encoding)
     if arguments[-1] == "--json":
         documents = [json.loads(document) for document in (text, whole)]

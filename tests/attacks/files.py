@@ -49,7 +49,7 @@ def trial(rng: Rng, folder: Path) -> int:
 
 
 def import_formats() -> None:
-    """Import the libraries of all formats, which are no part of a trial."""
+    """Import the libraries of all formats, which do not count as part of a trial."""
     for module in ("pyarrow.feather", "pyarrow.parquet", *NEEDS.values()):
         if find_spec(module) is not None:
             import_module(module)
@@ -91,7 +91,7 @@ def write(folder: Path, kind: str, rng: Rng) -> Path:
 
 
 def write_table(path: Path, logits: np.ndarray, labels: np.ndarray, rng: Rng) -> None:
-    """Write a Parquet or Feather file, wide or with lists, and a column of words beside."""
+    """Write a Parquet or Feather file, wide or with lists, and a column of words."""
     import pyarrow
     from pyarrow import feather, parquet
 

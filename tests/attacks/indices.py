@@ -163,7 +163,7 @@ def with_index(values: np.ndarray, entries: list[Any]) -> Any:
 
 
 def mask_one(function: Callable[..., Any], plain: dict[str, Any], rng: Rng) -> None:
-    """Ask that masked rows are refused, all of them, and that a mask of nothing is no matter."""
+    """Ask that masked rows are refused, all of them, and that an empty mask changes nothing."""
     name = str(rng.choice(list(plain)))
     mask = np.zeros(plain[name].shape, dtype=bool)
     some = rng.random() < 0.7

@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
 
 
 def trial(rng: Rng, folder: Path) -> int:
-    """Kill a run some times, resume it, and compare it with one that nobody disturbed."""
+    """Kill a run some times, resume it, and compare it with an undisturbed one."""
     model, source = prepared(rng, folder)
     output = folder / f"out.{rng.choice(SUFFIXES)}"
     whole = output.with_stem("whole")

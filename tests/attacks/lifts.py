@@ -32,7 +32,7 @@ def trial(rng: Rng, folder: Path) -> int:
     hold((repaired >= 0).all(), "a negative probability")
     hold(strictly_top(repaired, decision), f"a decision that is not strictly the largest, {mode}")
     off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
-    # Roundings to the dtype, of the cap K times; and entries that are next to nothing.
+    # Roundings to the dtype, of the cap K times; and entries that are almost zero.
     bound = (8 + classes / 8) * (UNIT[dtype.name] if mode == "cap" else UNIT["float64"])
     bound += 3 * UNIT[dtype.name] + classes * float(np.finfo(dtype).smallest_subnormal)
     hold((off <= bound).all(), f"a sum is off by {off.max():.3g}, {dtype}, {mode}")

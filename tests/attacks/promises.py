@@ -16,7 +16,7 @@ import numpy as np
 from cordcal.cli import main
 
 Rng = np.random.Generator
-GUARD = "guard.txt"  # a file of somebody else beside the inputs
+GUARD = "guard.txt"  # a file of another owner next to the inputs
 
 
 class Fallen(AssertionError):

@@ -55,7 +55,7 @@ def trial(rng: Rng, folder: Path) -> int:
 
 
 def report(rng: Rng, rows: int, classes: int, dtype: np.dtype) -> np.ndarray:
-    """Return a report with ties, zeros, certainties and numbers next to nothing among its rows."""
+    """Return a report with ties, zeros, certainties and numbers that are almost zero."""
     sharpness = 10.0 ** rng.uniform(-2, 2.5, (rows, 1))
     scores = sharpness * rng.normal(size=(rows, classes))
     values = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -107,7 +107,7 @@ def check(repaired: np.ndarray, direct: np.ndarray, decision: np.ndarray, preser
     hold((off[same] <= level).all(), "a row that is not normalised came back as it was")
     off = off[~same]
     # Roundings to the dtype, and a step for each rank that is lifted over the next; sums in
-    # eight lanes of float64; and entries that are next to nothing.
+    # eight lanes of float64; and entries that are almost zero.
     bound = 3 * preserve * UNIT[dtype.name] + (1 + classes / 8) * UNIT["float64"]
     bound += classes * float(np.finfo(dtype).smallest_subnormal)
     hold((off <= bound).all(), f"a sum is off by {off.max(initial=0.0):.3g}, {dtype}")
@@ -128,7 +128,7 @@ def check_ratios(
         np.where(others, masses, 0.0) for masses in (inner, repaired.astype(np.float64))
     )
     left = expected.sum(axis=1, keepdims=True)
-    # A tail that is next to nothing has no proportions in this dtype.
+    # A tail that is almost zero has no proportions in this dtype.
     share = np.divide(expected, left, out=np.zeros_like(expected), where=left > 0)
     scale = tail.sum(axis=1, keepdims=True)
     spare = direct.shape[1] * float(np.finfo(dtype).smallest_subnormal)

@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster killed at any moment: the bytes of a run that nobody disturbed."""
+"""Workers of a Dask cluster killed at any moment: the bytes of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's pictures follow its mode: their ground is the page's, and colours keep their hues."""
+"""The site's pictures follow dark mode: the page's background, and colours of the same hue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of real tables: an identifier, a label, an age beside the scores."""
+"""Columns of real tables: an identifier, a label, an age next to the scores."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_labels_are_words_in_a_file_of_their_own(
     assert call("fit", "s.csv", "--labels", "words.csv", *options, "a.safetensors")[0] == 0
     assert call("fit", "s.csv", "--labels-column", "truth", *options, "b.safetensors")[0] == 0
     assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
-    # Words are no scores, and a word too few is counted.
+    # Words are not scores, and a word too few is counted.
     assert "words.csv has no numbers" in call("fit", "words.csv", *TS)[2]
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
     assert call("fit", "s.csv", "--labels", "few.csv", *options, "c.safetensors")[0] == 2

@@ -54,7 +54,7 @@ def test_all_rows_are_the_numbers_of_the_picture(run: Run, environment, monkeypa
 
 
 def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
-    """The README's picture, and the numbers beside it, are those of the demo's table."""
+    """The README's picture, and the numbers next to it, are those of the demo's table."""
     direct = {
         key: (float(row[1]), float(row[0]) - float(cells["uncalibrated", "original"][0]))
         for (key, report), row in cells.items()

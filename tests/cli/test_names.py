@@ -1,4 +1,4 @@
-"""Names decide: columns in any order give the same output, other classes are refused."""
+"""Columns are matched by name: any order gives the same output, other classes are refused."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_a_row_is_refused_on_a_cluster(
 
 
 def spoil(path: Path) -> None:
-    """Make every row of a part one that is no report."""
+    """Make every row of a part invalid."""
     table = parquet.read_table(path, partitioning=None)
     parquet.write_table(table.set_column(1, "ant", arrow.array([np.nan] * len(table))), path)
 

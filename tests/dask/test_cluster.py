@@ -1,4 +1,4 @@
-"""Whatever befalls a cluster: the same results, or one sentence that says how to go on."""
+"""Failures of a cluster: the same results, or one error that explains how to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit: its counts, its words, its warnings and its forms."""
+"""The audit: its counts, its sentences, its warnings and its forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paired bootstrap: resampled values are the measures of the resampled rows."""
+"""The paired bootstrap: resampled values are the metrics of the resampled rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison: splits, measures, intervals, what is left out, and what it advises."""
+"""The comparison: splits, metrics, intervals, what is omitted, and the recommendation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from errors import refused
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
-    """The true log-odds of noisy rows, but for a ``bias`` towards the first class."""
+    """The true log-odds of noisy rows, except for a ``bias`` towards the first class."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
     logits = 2.0 * np.eye(classes)[labels] + rng.normal(size=(count, classes))

@@ -1,4 +1,4 @@
-"""The price of keeping, against searches that are too slow to ship."""
+"""The cost of the constraint, against slow searches."""
 
 from __future__ import annotations
 

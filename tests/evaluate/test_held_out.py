@@ -1,4 +1,4 @@
-"""Measures on rows held out: whose rows, which models, and that they do not flatter."""
+"""Metrics on held-out rows: which rows, which models, and no optimism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether calibration is needed: the tests' law, their figures, and when they keep quiet."""
+"""Whether calibration is needed: the distribution of the tests, their figures and wording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anybody's calibrator in a comparison: other libraries, functions, modules, given reports."""
+"""Calibrators of other libraries, functions, modules and precomputed probabilities in compare."""
 
 from __future__ import annotations
 

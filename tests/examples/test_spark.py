@@ -1,4 +1,4 @@
-"""The recipes of the page on Spark, run as they stand on a session of this machine."""
+"""The recipes of the page on Spark run unchanged in a local session."""
 
 from __future__ import annotations
 

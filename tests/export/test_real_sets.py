@@ -1,4 +1,4 @@
-"""Torch and ONNX on real classifier outputs: the library's reports and never another decision."""
+"""Torch and ONNX on real classifier outputs: the library's probabilities and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch module: the library's numbers, exact decisions in every dtype, and torch's manners."""
+"""The torch module: the library's numbers, exact predictions in every dtype, export, pickling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of formats is what messages, help and documentation say."""
+"""Messages, help and documentation agree with the table of formats."""
 
 from __future__ import annotations
 

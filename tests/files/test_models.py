@@ -1,4 +1,4 @@
-"""Model files: whole round trips, and clear words about files that are not models."""
+"""Model files: round trips, and clear errors about files that are not models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a format can hold and an array of scores cannot: a sentence, or the numbers."""
+"""Values that a format can hold and an array of scores cannot: an error, or the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores, labels and class names are found in every format, and bad files say why."""
+"""Scores, labels and class names are read from every format; invalid files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model files that an earlier version wrote: read, and the same reports."""
+"""Model files that an earlier version wrote are read and give the same probabilities."""
 
 from __future__ import annotations
 

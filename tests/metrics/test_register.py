@@ -1,4 +1,4 @@
-"""A measure is one record: registered, it is in every table without another edit."""
+"""A metric is one record: once registered, it is in every table."""
 
 from __future__ import annotations
 

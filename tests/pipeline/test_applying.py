@@ -1,4 +1,4 @@
-"""Streaming `cordcal apply`: the same reports as in memory, whole or not at all, resumable."""
+"""Streaming `cordcal apply`: the same probabilities as in memory, complete or absent, resumable."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_lifted_scalar_is_on_top(
     _, rest = pair
     rng = np.random.default_rng(seed)
     rows, classes = rest.shape
-    # Everything, but for the cap's own least, of which it warns.
+    # Everything, except for the cap's own minimum, of which it warns.
     confidence = rng.uniform(0.0 if mode == "raise" else 1.05 / classes, 1.0, rows)
     decision = rng.integers(classes, size=rows)
     report = lift_confidences(confidence, decision, rest, mode)

@@ -1,4 +1,4 @@
-"""Make the helpers beside these tests importable, and say which engine is tested."""
+"""Make the helpers of these tests importable, and choose the engine that is tested."""
 
 import sys
 from collections.abc import Iterator

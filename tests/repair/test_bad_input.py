@@ -1,4 +1,4 @@
-"""Every refusal is one error that names the argument, the row and the remedy."""
+"""Every error names the argument, the row and a remedy."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_bad_threads() -> None:
         CORD(threads=0).fit(P, Q)
 
 
-def test_sloppy_sums_warn_once_and_are_normalised() -> None:
+def test_inexact_sums_warn_once_and_are_normalised() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cord = CORD().fit(P, Q * (1 + 1e-5))

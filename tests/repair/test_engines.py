@@ -121,7 +121,7 @@ def test_without_numba() -> None:
 
 
 def test_unwritable_cache(tmp_path: Path) -> None:
-    """A cache folder that cannot be made is no reason to fail."""
+    """Nothing fails if a cache folder cannot be made."""
     obstacle = tmp_path / "file"
     obstacle.write_text("not a folder")
     assert run_script(NUMBA_CACHE_DIR=str(obstacle / "cache")) == run_script()

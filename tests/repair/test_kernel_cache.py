@@ -1,4 +1,4 @@
-"""The kernels' cache: read where it can be, rebuilt where it is damaged, done without elsewhere."""
+"""The kernels' cache: read if possible, rebuilt if damaged, omitted if it cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel takes rows in fours, chunks and tiles: the shape of an array must not show."""
+"""The kernel works in fours, chunks and tiles: results do not depend on an array's shape."""
 
 from __future__ import annotations
 

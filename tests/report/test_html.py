@@ -23,7 +23,7 @@ EVIL = "<script>alert(1)</script>\"'"
 
 
 class Page(HTMLParser):
-    """Collects tags, and fails on an element that is never closed, but for cells and rows."""
+    """Collects tags, and fails on an element that is never closed, except cells and rows."""
 
     VOID = frozenset(["meta", "input", "br", "link", "img", "hr"])
     # What a start or an end tag closes where the end tag was left out.

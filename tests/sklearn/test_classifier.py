@@ -1,4 +1,4 @@
-"""The scikit-learn adapter: its contract, its predictions, and CalibratedClassifierCV's reports."""
+"""The scikit-learn adapter: its contract, its predictions, and agreement with scikit-learn's."""
 
 from __future__ import annotations
 

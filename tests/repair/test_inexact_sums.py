@@ -1,4 +1,4 @@
-"""Rows that sum to one only about: what is warned is done, on every engine and in place."""
+"""Rows that sum to one only approximately are normalised, with a warning, by every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the command says, to whom: quiet, verbose, logs, JSON errors and Ctrl-C."""
+"""What the command prints: quiet, verbose, logs, JSON errors and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_fit_prints_figures_on_held_out_rows(call, folder: Path) -> None:
 
 
 def test_a_class_of_one_row_leaves_the_fit_alone(call, tmp_path: Path) -> None:
-    """A fold without a class is no reason not to write the model."""
+    """The model is written although a fold lacks a class."""
     rng = np.random.default_rng(0)
     labels = np.append(rng.integers(2, size=60), 2)
     np.savez(tmp_path / "s.npz", logits=rng.normal(size=(61, 3)), labels=labels)
