@@ -558,6 +558,11 @@ class CheckedScores:
         """Which rows have a logit of −inf."""
         return np.asarray(np.isneginf(self.raw.min(axis=1)))
 
+    @functools.cached_property
+    def has_masked(self) -> bool:
+        """Whether any logit is −inf."""
+        return self.kind == "logits" and bool(self.raw.min() == -np.inf)
+
     def release(self) -> None:
         """Free p⁰, which is computed again when it is needed."""
         self.__dict__.pop("probabilities", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import threading
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import in_domain
+from cordcal._numeric.expressions import in_domain, softmax
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.caveats import already_warned
@@ -270,7 +271,8 @@ class Calibrator(Estimator, ABC):
         Learns from validated rows and sets the fitted attributes.  ``weight`` may be None.
     ``_map(cls, scores, params, *, xp)``
         Returns the direct probabilities as one expression that NumPy, torch and ONNX share.
-        ``params`` contains the fitted attributes that ``_parameter_names`` lists.
+        ``params`` contains the fitted attributes that ``_parameter_names`` lists.  If it ends in
+        a softmax, implement ``_logits`` instead, which returns what the softmax is taken of.
 
     Both receive float64 scores in the domain `works_on`: the base class validates and converts
     them.  `register` makes the key usable wherever a key is; comparisons, reports, exports
@@ -374,8 +376,12 @@ class Calibrator(Estimator, ABC):
 
     @classmethod
     def has_expression(cls) -> bool:
-        """Return whether the map can be exported to torch and ONNX: it implements `_map`."""
-        return cls._map.__func__ is not Calibrator._map.__func__  # type: ignore[attr-defined]
+        """Return whether the map can be exported to torch and ONNX as an expression."""
+        return cls._implements("_map") or cls._implements("_logits")
+
+    @classmethod
+    def _implements(cls, name: str) -> bool:
+        return getattr(cls, name).__func__ is not getattr(Calibrator, name).__func__
 
     @classmethod
     def unsuited(cls, classes: int, *, features: bool) -> str | None:
@@ -427,6 +433,11 @@ class Calibrator(Estimator, ABC):
         One expression serves every namespace, so it must not branch on data.  The functions of
         `cordcal._numeric.expressions` work in all of them, and in place in NumPy.
         """
+        return softmax(cls._logits(scores, params, xp=xp), xp)
+
+    @classmethod
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return logits whose softmax is the map; see `_map`, instead of which it may be given."""
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
@@ -588,9 +599,16 @@ class Calibrator(Estimator, ABC):
         self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
 
     @classmethod
+    @functools.cache
     def _is_mapped(cls) -> bool:
         """Whether a prediction is `_map` block by block, and nothing else."""
         return cls._predict_in_domain is Calibrator._predict_in_domain
+
+    @classmethod
+    @functools.cache
+    def _is_softmax(cls) -> bool:
+        """Whether the map is the softmax of `_logits`."""
+        return cls._is_mapped() and not cls._implements("_map")
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map validated scores block by block, in place."""

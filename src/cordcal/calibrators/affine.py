@@ -15,7 +15,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import log, plus, shared, softmax, times
+from cordcal._numeric.expressions import log, plus, shared, times
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import (
     AffineProblem,
@@ -271,8 +271,8 @@ class VectorScaling(AffineCalibrator):
         return np.stack([self.scale_, self.bias_])
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return softmax(plus(times(scores, params["scale_"], xp), params["bias_"], xp), xp)
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return plus(times(scores, params["scale_"], xp), params["bias_"], xp)
 
 
 class _MatrixCalibrator(AffineCalibrator):
@@ -299,8 +299,8 @@ class _MatrixCalibrator(AffineCalibrator):
         return np.append(self.weight_, self.bias_[:, None], axis=1)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return softmax(plus(xp.matmul(scores, params["weight_"].T), params["bias_"], xp), xp)
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return plus(xp.matmul(scores, params["weight_"].T), params["bias_"], xp)
 
 
 class MatrixScaling(_MatrixCalibrator):
@@ -541,8 +541,8 @@ class StructuredCalibrator(AffineCalibrator):
             yield model
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return super()._map(mixed_log_probabilities(scores, params, xp), params, xp=xp)
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return super()._logits(mixed_log_probabilities(scores, params, xp), params, xp=xp)
 
 
 def mixed_log_probabilities(shifted: Array, params: Parameters, xp: Any) -> Array:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import in_domain
+from cordcal._numeric.expressions import copied, in_domain, softmax
 from cordcal._numeric.parallel import default_threads, run_blocks
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
@@ -288,76 +290,85 @@ class Blend(Calibrator):
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Map blocks of rows on threads, each converted once to every domain of the members."""
-        members = list(self.members_.values())
-        for member in members:
-            member._check_masked(original)
+        if original.has_masked:
+            for calibrator in self.members_.values():
+                calibrator._check_masked(original)
+        members = self._numpy_members()
         direct = np.empty(original.raw.shape)
-        shares = self.weights_.tolist()
-        # The others have their own way to predict.
-        parameters = [m._numpy_parameters() if m._is_mapped() else {} for m in members]
-        common = _common_scalars(parameters)
-        prepare_curves(original.raw.size * sum("search_" in params for params in parameters))
         blocks = row_blocks(original.rows, original.classes, entries=BLOCK_ENTRIES)
+        if len(blocks) == 1:
+            _mix(members, original, direct)
+            return direct
+        prepare_curves(direct.size * sum("search_" in member.params for member in members))
 
         def predict(part: slice) -> None:
             for rows in blocks[part]:
-                block, total = original.take(rows), direct[rows]
-                domains: dict[tuple[Domain, float], Matrix] = {}
-                shared: dict[str, Matrix] = {}
-                for number, (member, params) in enumerate(zip(members, parameters, strict=True)):
-                    domain = member.works_on, member.log_floor_
-                    if domain not in domains:
-                        domains[domain] = block.in_domain(*domain)
-                    scores = domains[domain].copy()
-                    if not member._is_mapped():
-                        mapped = member._predict_in_domain(scores)
-                    else:
-                        own = {**params, "shared_": shared} if _agrees(params, common) else params
-                        mapped = member._map(scores, own, xp=np)
-                    np.multiply(mapped, shares[number], out=mapped if number else total)
-                    if number:
-                        total += mapped
+                _mix(members, original.take(rows), direct[rows])
 
         # The blocks do not depend on the number of threads: products of matrices may round
         # differently with another number of rows.
-        threads = default_threads() if len(blocks) > 1 else 1
-        list(run_blocks(predict, len(blocks), BLOCK_ENTRIES, threads, len(blocks)))
+        list(run_blocks(predict, len(blocks), BLOCK_ENTRIES, default_threads(), len(blocks)))
         return direct
+
+    def _numpy_members(self) -> list[_Member]:
+        """Return the members for NumPy, prepared once for the same fitted attributes."""
+        calibrators = self.members_.values()
+        attributes: list[Any] = [self.weights_]
+        attributes += [c._numpy_parameters() if c._is_mapped() else c for c in calibrators]
+        known = _known_members.get(self)
+        if known is None or any(map(operator.is_not, attributes, known[0])):
+            parameters = [c._numpy_parameters() if c._is_mapped() else {} for c in calibrators]
+            common = _common_scalars(parameters)
+            members = [
+                _Member(c, c.log_floor_, share, params, _agrees(params, common))
+                for c, share, params in zip(
+                    calibrators, self.weights_.tolist(), parameters, strict=True
+                )
+            ]
+            known = _known_members[self] = attributes, members
+        return known[1]
 
     def _accepts_masked(self) -> bool:
         return all(member._accepts_masked() for member in self.members_.values())
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        params: dict[str, npt.NDArray[Any]] = {}
-        for share, (key, member) in zip(self.weights_, self.members_.items(), strict=True):
+        members = {}
+        for key, member in self.members_.items():
             if not member.has_expression():
                 raise InputError(
                     "model",
                     f"has the member {key!r}, whose map is not an expression of scores alone",
                     "fit a blend without it",
                 )
-            inner = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
+            members[key] = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
+        # A graph computes a step once for the members that have no such scalar of their own.
+        common = _common_scalars(members.values())
+        params = {name: np.asarray(value) for name, value in common.items()}
+        for share, (key, inner) in zip(self.weights_, members.items(), strict=True):
             params[f"{key}/share"] = np.asarray(share)
-            params |= {f"{key}/{name}": value for name, value in inner.items()}
+            own = inner.keys() - (common.keys() if _agrees(inner, common) else ())
+            params |= {f"{key}/{name}": inner[name] for name in inner if name in own}
         return params
 
     @classmethod
     def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
-        members: dict[str, dict[str, Array]] = {}
+        common = {name: params[name] for name in _SHARED_SCALARS if name in params}
+        parameters: dict[str, dict[str, Array]] = {}
         for path, value in params.items():
             key, _, name = path.rpartition("/")
             if key:
-                members.setdefault(key, {})[name] = value
-        total, domains = None, {}
-        for key, inner in members.items():
-            member = calibrator_class(key)
-            if member.works_on not in domains:
-                domains[member.works_on] = in_domain(
-                    scores, kind, member.works_on, inner["log_floor_"], xp
-                )
-            part = member._map(domains[member.works_on], inner, xp=xp) * inner["share"]
-            total = part if total is None else total + part
-        return total
+                parameters.setdefault(key, {})[name] = value
+        members = []
+        for key, inner in parameters.items():
+            agrees = not any(name in inner for name in _SHARED_SCALARS)
+            own = {**common, **inner} if agrees else inner
+            floor, share = inner["log_floor_"], inner["share"]
+            members.append(_Member(calibrator_class(key), floor, share, own, agrees))
+        rows = _Rows(lambda domain, floor: in_domain(scores, kind, domain, floor, xp), xp)
+        order, parts = rows.map(members)
+        stacked = xp.reshape(xp.concat(parts, axis=0), (len(order), -1))
+        mixed = xp.matmul(xp.stack([member.share for member in order], axis=0), stacked)
+        return xp.reshape(mixed, (-1, scores.shape[1]))
 
     @classmethod
     def has_expression(cls) -> bool:
@@ -396,23 +407,90 @@ class Blend(Calibrator):
         return blend
 
 
+# The members of a blend for NumPy, and the attributes they were prepared from.
+_known_members: WeakKeyDictionary[Blend, tuple[list[Any], list[_Member]]] = WeakKeyDictionary()
+
 # Scalars of early steps, which members with the same values share.
 _SHARED_SCALARS = ("temperature_", "mix_")
 
 
-def _common_scalars(parameters: Iterable[Parameters]) -> dict[str, Any]:
-    """Return the value of each scalar that most members have."""
-    values = {
-        name: Counter(float(params[name]) for params in parameters if name in params)
-        for name in _SHARED_SCALARS
-    }
-    return {name: counts.most_common(1)[0][0] for name, counts in values.items() if counts}
+def _common_scalars(parameters: Iterable[Parameters]) -> dict[str, float]:
+    """Return the value of each shared scalar that most members have."""
+    values = {name: Counter[float]() for name in _SHARED_SCALARS}
+    for params in parameters:
+        for name in params.keys() & values.keys():
+            values[name][float(params[name])] += 1
+    return {name: count.most_common(1)[0][0] for name, count in values.items() if count}
 
 
 def _agrees(params: Parameters, common: Mapping[str, float]) -> bool:
-    """Whether a member has such scalars, with the common values."""
-    names = [name for name in _SHARED_SCALARS if name in params]
-    return bool(names) and all(params[name] == common[name] for name in names)
+    """Whether a member has shared scalars, with the common values."""
+    names = params.keys() & common.keys()
+    return bool(names) and all(float(params[name]) == common[name] for name in names)
+
+
+class _Member(NamedTuple):
+    """A member of a blend, as an expression; ``agrees`` with the common scalars."""
+
+    calibrator: Calibrator | type[Calibrator]
+    log_floor: Any
+    share: Any
+    params: Parameters
+    agrees: bool
+
+
+class _Rows:
+    """Rows that several members map: each conversion and shared step is computed once."""
+
+    def __init__(self, convert: Callable[[Domain, Any], Array], xp: Any) -> None:
+        self._convert, self._xp = convert, xp
+        self._domains: dict[tuple[Domain, float | None], Array] = {}
+        self._shared: dict[str, Array] = {}
+
+    def map(self, members: Sequence[_Member]) -> tuple[list[_Member], list[Array]]:
+        """Return members in another order, and their direct probabilities, concatenated.
+
+        Those whose map ends in a softmax come first, because they have it in common.
+        """
+        order = [member for member in members if member.calibrator._is_softmax()]
+        parts = [self._apply(member, member.calibrator._logits) for member in order]
+        if parts:
+            logits = parts[0] if len(parts) == 1 else self._xp.concat(parts, axis=0)
+            parts = [softmax(logits, self._xp)]
+        for member in members:
+            if not member.calibrator._is_softmax():
+                order.append(member)
+                parts.append(self._apply(member, member.calibrator._map))
+        return order, parts
+
+    def _apply(self, member: _Member, function: Callable[..., Array]) -> Array:
+        calibrator, domain, floor = member.calibrator, member.calibrator.works_on, member.log_floor
+        # An exported blend has one floor, whose arrays are as many as its members.
+        key = (domain, floor if self._xp is np else None)
+        if key not in self._domains:
+            self._domains[key] = self._convert(domain, floor)
+        scores = copied(self._domains[key], self._xp)
+        if isinstance(calibrator, Calibrator) and not calibrator._is_mapped():
+            return calibrator._predict_in_domain(scores)
+        params = {**member.params, "shared_": self._shared} if member.agrees else member.params
+        return function(scores, params, xp=self._xp)
+
+
+def _mix(members: Sequence[_Member], original: CheckedScores, out: Matrix) -> None:
+    """Write the mixture of the members' direct probabilities, added in the members' order."""
+    rows = _Rows(original.in_domain, np)
+    if len(members) * out.size > BLOCK_ENTRIES:
+        for number, member in enumerate(members):
+            _, (direct,) = rows.map([member])
+            np.multiply(direct, member.share, out=direct if number else out)
+            if number:
+                out += direct
+        return
+    # Few rows: time goes by the number of calls.
+    order, parts = rows.map(members)
+    stacked = np.concatenate(parts).reshape(len(members), *out.shape)
+    stacked *= np.array([member.share for member in order])[:, None, None]
+    np.add.reduce(stacked[[order.index(member) for member in members]], axis=0, out=out)
 
 
 def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:

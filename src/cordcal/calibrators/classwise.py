@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, softmax, times
+from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
@@ -112,11 +112,11 @@ class ClasswiseTemperature(Calibrator):
         self.objective_ = float(row_weights(labels.size, weight) @ log_loss)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         prediction = xp.argmax(scores, axis=1)
         scale, bias = params["scale_"][prediction][:, None], params["bias_"][prediction][:, None]
         raised = xp.where(chosen(scores, prediction, xp), bias, xp.zeros_like(scores))
-        return softmax(plus(times(scores, scale, xp), raised, xp), xp)
+        return plus(times(scores, scale, xp), raised, xp)
 
 
 def predicted_groups(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, softplus, times
+from cordcal._numeric.expressions import log, maximum, minimum, over, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
@@ -122,11 +122,11 @@ class EntropyTemperature(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         scores = times(scores, 1.0 / params["unit_"], xp)
         x = params["slope_"] * log_entropy(scores, xp) + params["intercept_"]
         temperature = minimum(maximum(softplus(x, xp), MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)
-        return softmax(over(scores, temperature[:, None], xp), xp)
+        return over(scores, temperature[:, None], xp)
 
 
 def log_entropy(shifted: Array, xp: Any) -> Array:

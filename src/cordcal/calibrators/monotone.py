@@ -13,7 +13,6 @@ from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
     log_shares,
-    softmax,
     times,
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
@@ -190,9 +189,8 @@ class MonotoneMap(Calibrator):
         return {"unit_": np.asarray(self.unit_), **curve}
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        level = log_shares(times(scores, 1.0 / params["unit_"], xp), xp)
-        return softmax(interpolate(level, params, xp), xp)
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return interpolate(log_shares(times(scores, 1.0 / params["unit_"], xp), xp), params, xp)
 
 
 def fit_slopes(

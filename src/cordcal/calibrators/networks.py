@@ -21,7 +21,6 @@ from cordcal._numeric.expressions import (
     maximum,
     minimum,
     over,
-    softmax,
     softplus,
     subtract_max,
 )
@@ -97,11 +96,11 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         inputs = cls._inputs(scores, params["weight_0"].shape[0], xp)
         temperature = cls._temperatures(inputs, params, xp)
         shifted = maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
-        return softmax(over(shifted, temperature[:, None], xp), xp)
+        return over(shifted, temperature[:, None], xp)
 
     @classmethod
     def _temperatures(cls, inputs: Array, params: Parameters, xp: Any) -> Array:
@@ -468,8 +467,8 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         return curve_parameters(x, y, slope=slope)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return softmax(maximum(interpolate(scores, params, xp), LOWEST_SHIFTED, xp), xp)
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return maximum(interpolate(scores, params, xp), LOWEST_SHIFTED, xp)
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)

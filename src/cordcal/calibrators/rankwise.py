@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cordcal._errors import warn
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import minus, plus, softmax, times
+from cordcal._numeric.expressions import minus, plus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import VectorProblem
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
@@ -134,12 +134,12 @@ class RankwiseTransformation(Calibrator):
         return params
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         if "floor_" in params:  # log(p / 1e-12) of probabilities
             scores = minus(scores, params["floor_"], xp)
         rank = ranks(scores, xp)
         scaled = times(scores, params["scale_"][rank], xp)
-        return softmax(plus(scaled, params["bias_"][rank], xp), xp)
+        return plus(scaled, params["bias_"][rank], xp)
 
     @staticmethod
     def _warn_about_sign(scores: Matrix) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
+from cordcal._numeric.expressions import maximum, minimum, softplus
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, Size
@@ -50,13 +50,13 @@ class SigmoidOneVsRest(Calibrator):
         self.coefficients_ = np.stack(coefficients)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = params["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):
             odds = odds + params[f"scale_{i}_"] * feature
         # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
-        return softmax(0.0 - softplus(0.0 - odds, xp), xp)
+        return 0.0 - softplus(0.0 - odds, xp)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         *scales, bias = self.coefficients_.T
