@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import threading
 import warnings
@@ -271,6 +272,23 @@ def lane_sum(array: Array, lanes: Vector | None = None) -> Array:
     for half in (4, 2, 1):
         lanes = lanes[:, :half] + lanes[:, half : 2 * half]
     return lanes[:, 0]
+
+
+# Up to this many entries, plain Python is faster than ten calls of NumPy.
+_SHORT_ROW = 48
+
+
+def lane_sum_of_row(row: Vector) -> float:
+    """Return `lane_sum` of one row that is not negative."""
+    if row.size > _SHORT_ROW:
+        return float(_lane_sum_of_few(row[None])[0])
+    entries = row.tolist() + [0.0] * (-row.size % _SUM_LANES)
+    lanes = entries[:_SUM_LANES]
+    for start in range(_SUM_LANES, len(entries), _SUM_LANES):
+        lanes = list(map(operator.add, lanes, entries[start : start + _SUM_LANES]))
+    for half in (4, 2, 1):
+        lanes = list(map(operator.add, lanes[:half], lanes[half:]))
+    return float(lanes[0])
 
 
 def _lane_sum_of_many(array: NumPyArray, memory: Vector | None) -> NumPyArray:

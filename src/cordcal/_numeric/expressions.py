@@ -131,7 +131,9 @@ def shares(masses: Array, xp: Namespace) -> Array:
 
 def log_shares(logs: Array, xp: Namespace) -> Array:
     """Return the logarithms of `shares` of ``exp(logs)``, of rows whose maximum is about 0."""
-    return minus(logs, xp.log(row_sum(xp.exp(logs), xp)), xp)
+    if xp is np:
+        return minus(logs, np.log(row_sum(np.exp(logs), xp)), xp)
+    return xp.log_softmax(logs, 1)
 
 
 def subtract_max(scores: Array, xp: Namespace) -> Array:
@@ -147,7 +149,12 @@ def softmax(scores: Array, xp: Namespace) -> Array:
     >>> softmax(np.array([[0.0, np.log(3.0)]]), np)
     array([[0.25, 0.75]])
     """
-    return shares(exp(subtract_max(scores, xp), xp), xp)
+    return softmax_of_shifted(subtract_max(scores, xp) if xp is np else scores, xp)
+
+
+def softmax_of_shifted(shifted: Array, xp: Namespace) -> Array:
+    """Return row-wise softmax of rows whose maximum is about 0."""
+    return shares(exp(shifted, xp), xp) if xp is np else xp.softmax(shifted, 1)
 
 
 def in_domain(

@@ -344,10 +344,14 @@ class Blend(Calibrator):
         # A graph computes a step once for the members that have no such scalar of their own.
         common = _common_scalars(members.values())
         params = {name: np.asarray(value) for name, value in common.items()}
-        for share, (key, inner) in zip(self.weights_, members.items(), strict=True):
-            params[f"{key}/share"] = np.asarray(share)
-            own = inner.keys() - (common.keys() if _agrees(inner, common) else ())
-            params |= {f"{key}/{name}": inner[name] for name in inner if name in own}
+        shares = dict(zip(members, self.weights_.tolist(), strict=True))
+        order = sorted(members, key=lambda key: not self.members_[key]._is_softmax())
+        params["shares_"] = np.array([[shares[key] for key in order]])
+        for key in order:
+            left_out = common if _agrees(members[key], common) else ()
+            for name, value in members[key].items():
+                if name not in left_out:
+                    params[f"{key}/{name}"] = value
         return params
 
     @classmethod
@@ -362,13 +366,11 @@ class Blend(Calibrator):
         for key, inner in parameters.items():
             agrees = not any(name in inner for name in _SHARED_SCALARS)
             own = {**common, **inner} if agrees else inner
-            floor, share = inner["log_floor_"], inner["share"]
-            members.append(_Member(calibrator_class(key), floor, share, own, agrees))
+            members.append(_Member(calibrator_class(key), own["log_floor_"], 1.0, own, agrees))
         rows = _Rows(lambda domain, floor: in_domain(scores, kind, domain, floor, xp), xp)
-        order, parts = rows.map(members)
-        stacked = xp.reshape(xp.concat(parts, axis=0), (len(order), -1))
-        mixed = xp.matmul(xp.stack([member.share for member in order], axis=0), stacked)
-        return xp.reshape(mixed, (-1, scores.shape[1]))
+        _, parts = rows.map(members)  # in the order of the shares
+        stacked = xp.reshape(xp.concat(parts, axis=0), (len(members), -1))
+        return xp.reshape(xp.matmul(params["shares_"], stacked), (-1, scores.shape[1]))
 
     @classmethod
     def has_expression(cls) -> bool:

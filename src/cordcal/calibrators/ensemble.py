@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks_of
-from cordcal._numeric.expressions import copied, exp, plus, shares, times
+from cordcal._numeric.expressions import copied, plus, softmax_of_shifted, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
@@ -115,7 +115,7 @@ class EnsembleTemperature(Calibrator):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         w0, w1, w2 = (params["weights_"][i] for i in range(3))
         mixed = times(softmax_at_temperature(copied(scores, xp), params, xp), w0, xp)
-        mixed = plus(mixed, times(shares(exp(scores, xp), xp), w1, xp), xp)
+        mixed = plus(mixed, times(softmax_of_shifted(scores, xp), w1, xp), xp)
         return plus(mixed, w2 / scores.shape[1], xp)
 
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from cordcal._numeric.expressions import (
     chosen,
     copied,
-    exp,
     over,
     plus,
     row_max,
     row_sum,
     shares,
+    softmax_of_shifted,
     times,
 )
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
@@ -229,7 +229,7 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         inputs = softmax_at_temperature(copied(scores, xp), params, xp)
-        return map_each_class(inputs, lambda: shares(exp(scores, xp), xp), params, xp)
+        return map_each_class(inputs, lambda: softmax_of_shifted(scores, xp), params, xp)
 
 
 def map_each_class(

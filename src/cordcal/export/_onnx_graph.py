@@ -345,6 +345,19 @@ class Graph:
         shape = (columns[0].shape[0], len(columns))
         return self.node("Concat", columns, columns[0].dtype, shape, axis=axis)
 
+    def concat(self, values: Sequence[Value], *, axis: int) -> Value:
+        return self.node("Concat", values, values[0].dtype, values[0].shape, axis=axis)
+
+    def reshape(self, x: Value, shape: tuple[int, int]) -> Value:
+        sizes = tuple(None if size == -1 else size for size in shape)
+        return self.node("Reshape", [x, self.constant(np.array(shape))], x.dtype, sizes)
+
+    def softmax(self, x: Value, axis: int) -> Value:
+        return self.node("Softmax", [x], x.dtype, x.shape, axis=axis)
+
+    def log_softmax(self, x: Value, axis: int) -> Value:
+        return self.node("LogSoftmax", [x], x.dtype, x.shape, axis=axis)
+
     def matmul(self, x: Value, y: Value) -> Value:
         return self.node("MatMul", [x, y], x.dtype, (x.shape[0], y.shape[1]))
 

@@ -249,6 +249,14 @@ class Lift(FittedRepair):
         out: Floats,
     ) -> None:
         weights = self._fitted_weights(out.dtype)
+        # The other mode changes more than one mass.
+        is_plain = weights is None and self.mode == "raise"
+        if (
+            is_plain
+            and len(direct) == 1
+            and numpy_engine.repair_row(original, direct, decision, self._mass_of_row, out)
+        ):
+            return
         for block in numpy_engine.described_blocks(
             original, direct, decision, class_weights=weights
         ):
@@ -263,6 +271,11 @@ class Lift(FittedRepair):
                 )
             else:
                 numpy_engine.write_rows(block, inside, inside_rest, target, class_weights=weights)
+
+    def _mass_of_row(self, state: RowState, xp: Any) -> tuple[float, float]:
+        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest, xp=xp)
+        inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, state.lower, xp=xp)
+        return inside, inside_rest
 
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None, dtype: DType

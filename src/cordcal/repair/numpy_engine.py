@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
-from cordcal._numeric.arrays import lane_sum, row_blocks, scratch
+from cordcal._numeric.arrays import lane_sum, lane_sum_of_row, row_blocks, scratch
 from cordcal._numeric.exact import ExactSum, weighted
-from cordcal._numeric.types import Decisions, Flags, Floats, Matrix, Vector
+from cordcal._numeric.types import Decisions, Flags, Floats, Matrix, NumPyDType, Vector
 from cordcal._validation.scores import (
     are_distributions,
     probability_errors,
@@ -439,6 +440,14 @@ def repair(
     first: int = 0,
 ) -> None:
     """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
+
+    def mass_of_row(state: RowState, xp: Any) -> tuple[float, float]:
+        return rule.repaired_mass(eta, state, xp=xp)
+
+    # Without a shift, and with weights, rows need another last step.
+    is_plain = eta != 0.0 and class_weights is None and reference_weight == 0.5
+    if is_plain and len(direct) == 1 and repair_row(original, direct, decision, mass_of_row, out):
+        return
     for block in described_blocks(
         original,
         direct,
@@ -498,6 +507,80 @@ def write_rows(
         close = np.flatnonzero(~(part.own * mass > (part.rival * factor) * margin + slack))
         if close.size:
             out[close] = rule.enforce_rule(out[close], decision[close], class_weights)
+
+
+class _Numbers:
+    """The namespace in which the rule works on one row: Python's numbers instead of vectors."""
+
+    sqrt = staticmethod(math.sqrt)
+
+    @staticmethod
+    def ones_like(number: float) -> float:
+        return 1.0
+
+    @staticmethod
+    def where(condition: bool, x: float, y: float) -> float:
+        return x if condition else y
+
+    # Only NumPy's own functions give the bits of its vectors.
+    @staticmethod
+    def log(number: float) -> float:
+        return float(np.log(number))
+
+    @staticmethod
+    def exp(number: float) -> float:
+        return float(np.exp(number))
+
+
+# The clipped mass and its complement of a row, in a namespace.
+MassOfRow = Callable[[RowState, Any], tuple[float, float]]
+
+
+def repair_row(
+    original: Floats,
+    direct: Floats,
+    decision: Decisions | None,
+    mass_of_row: MassOfRow,
+    out: Floats,
+) -> bool:
+    """Repair a single row with few calls; return False for a row that is left to `write_rows`.
+
+    That is a row that is invalid, has an exact zero or a tie, or does not sum to one.
+    """
+    p, q = original[0], np.array(direct[0], dtype=np.float64)
+    keep = int(p.argmax() if decision is None else decision[0])
+    part, masses = _split_row(q, keep, direct.dtype), (0.0, 0.0)
+    if part is None or part.top == part.entry:
+        return False
+    level = sum_warning_level(p.dtype, p.size)
+    if not (p.min() >= 0.0 and abs(p.sum(dtype=np.float64) - 1.0) <= level):
+        return False
+    moved = part.top > part.entry
+    if moved:
+        original_part = _split_row(np.array(p, dtype=np.float64), keep, p.dtype)
+        if original_part is None:
+            return False
+        masses = rule.normalised(original_part)
+    state = rule.split_state(part, masses, keep, moved, xp=_Numbers)
+    mass, rest = mass_of_row(state, _Numbers)
+    factor = rest / part.rest
+    top, rival = out.dtype.type(mass), out.dtype.type(part.top * factor)
+    q *= factor
+    out[0] = q
+    out[0, keep] = top if top > rival else rule.next_above(np.asarray(rival))
+    return True
+
+
+def _split_row(row: Vector, keep: int, dtype: NumPyDType) -> Split | None:
+    """Split one row at its decision, whose entry becomes zero; None if it needs `stabilised`."""
+    entry, smallest = float(row[keep]), float(np.minimum.reduce(row))
+    row[keep] = 0.0
+    rest, top = lane_sum_of_row(row), float(np.maximum.reduce(row))
+    total = entry + rest
+    level = sum_warning_level(dtype, row.size)
+    if not (smallest > 0.0 and rest >= rule.TINY_TAIL and abs(total - 1.0) <= level):
+        return None
+    return Split(entry, row, top, total, entry, rest, 1.0, 0.0, False)
 
 
 def rank_block(block: CheckedBlock, levels: int) -> RankedRows:
