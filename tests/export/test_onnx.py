@@ -53,7 +53,7 @@ def assert_on_top(repaired: np.ndarray, decision: np.ndarray) -> None:
 def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -> None:
     model, path = fitted(key, kind), tmp_path / "model.onnx"
     written = export(model, path, dtype=dtype, input=kind)
-    assert written.bytes == path.stat().st_size < 50_000
+    assert written.bytes == path.stat().st_size < 70_000  # venn-abers has 2,500 half-lines
     assert written.input == kind
     rows = noisy_scores(300, kind, seed=1)[0].astype(dtype)
     result, expected = run(path, rows), library(model, rows, dtype)
@@ -199,7 +199,7 @@ class TestBadInput:
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
         model, cls = fitted("ms"), calibrator_class("ms")
-        monkeypatch.setattr(cls, "_map", cordcal.calibrators.Calibrator._map)
+        monkeypatch.setattr(cls, "_logits", cordcal.calibrators.Calibrator._logits)
         with refused("model", naming="'ms'"):
             export(model, tmp_path / "m.onnx")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cases import CASES, random_pair, with_zeros
 
-from cordcal.repair import CORD, numpy_engine, rule
+from cordcal.repair import CORD, Lift, numpy_engine, rule
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 
@@ -54,6 +54,34 @@ assert threads == 1
 assert child_eta == eta
 np.testing.assert_array_equal(child_repaired, repaired)
 """
+
+
+@pytest.mark.filterwarnings("ignore:.*sum to one only within")
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_alone_has_the_bits_it_has_among_others(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORDCAL_ENGINE", "array")
+    case = CASES[name]
+    rows, classes = case.direct.shape
+    labels = np.random.default_rng(0).integers(classes, size=rows)
+    pair, decision = (case.original, case.direct), case.decision
+    for repair in (
+        CORD().fit(*pair, decision=decision),
+        Lift().fit(*pair, labels, decision=decision),
+        Lift("cap").fit(*pair, labels, decision=decision),
+    ):
+        together = repair.transform(*pair, decision=decision, dtype=dtype)
+        alone = [
+            repair.transform(
+                *(part[row : row + 1] for part in pair),
+                decision=None if decision is None else decision[row : row + 1],
+                dtype=dtype,
+            )
+            for row in range(rows)
+        ]
+        np.testing.assert_array_equal(np.concatenate(alone), together)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fork of POSIX")

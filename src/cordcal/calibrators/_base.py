@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import threading
@@ -599,13 +598,11 @@ class Calibrator(Estimator, ABC):
         self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
 
     @classmethod
-    @functools.cache
     def _is_mapped(cls) -> bool:
         """Whether a prediction is `_map` block by block, and nothing else."""
         return cls._predict_in_domain is Calibrator._predict_in_domain
 
     @classmethod
-    @functools.cache
     def _is_softmax(cls) -> bool:
         """Whether the map is the softmax of `_logits`."""
         return cls._is_mapped() and not cls._implements("_map")
