@@ -608,11 +608,11 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
     predicted, names = [], set()
     original = TemperatureScaling._map
 
-    def recorded(scores: np.ndarray, params: Any, *, xp: Any) -> np.ndarray:
+    def recorded(cls: type, scores: np.ndarray, params: Any, *, xp: Any) -> np.ndarray:
         names.add(threading.current_thread().name)
         return original(scores, params, xp=xp)
 
-    monkeypatch.setattr(TemperatureScaling, "_map", staticmethod(recorded))
+    monkeypatch.setattr(TemperatureScaling, "_map", classmethod(recorded))
     for threads in (1, 3):
         monkeypatch.setattr(blend_module, "default_threads", lambda count=threads: count)
         predicted.append(blend.predict_proba(scores))
