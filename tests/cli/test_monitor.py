@@ -103,6 +103,47 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     code, _, errors = call("monitor", "add", "s", "scores.npz")
     assert code == 2
     assert "--model" in errors
+    # Raw probabilities look like those of the model; they would raise a false alarm.
+    np.savez(tmp_path / "raw.npz", probs=model.predict_proba(logits), labels=labels)
+    code, _, errors = call("monitor", "add", "s", "raw.npz")
+    assert code == 2
+    assert "--model FILE" in errors
+    np.savez(tmp_path / "applied.npz", repaired=model.predict_proba(logits), labels=labels)
+    assert call("monitor", "add", "s", "applied.npz")[0] == 0
+
+
+@pytest.mark.parametrize("names", ["0,1", "cat,dog"])
+def test_partial_labels_get_a_way_to_add_them(call, tmp_path: Path, names: str) -> None:
+    lines = [f"{names},label", "0.9,0.1,", f"0.2,0.8,{names.split(',')[1]}"]
+    (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
+    np.savez(tmp_path / "b.npz", probs=[[0.9, 0.1], [0.2, 0.8]] * 50)
+    assert call("monitor", "init", "s", "--baseline", "b.npz")[0] == 0
+    code, _, errors = call("monitor", "add", "s", "p.csv")
+    assert code == 2
+    assert "row 0 has no label" in errors
+    assert "monitor label" in errors
+
+
+def test_a_missing_state_is_not_called_a_model(call) -> None:
+    code, _, errors = call("monitor", "show", "none.monitor")
+    assert code == 2
+    assert "no such monitor file" in errors
+
+
+def test_info_describes_the_state_of_a_monitor(call, tmp_path: Path, logits, labels) -> None:
+    probs = cordcal.PreservingCalibrator("ts").fit(logits, labels).predict_proba(logits)
+    np.savez(tmp_path / "p.npz", probs=probs, labels=labels)
+    assert call("monitor", "init", "s.monitor", "--baseline", "p.npz")[0] == 0
+    code, out, _ = call("info", "s.monitor", "--json")
+    assert code == 0
+    described = json.loads(out)
+    assert described["baseline_rows"] == len(labels)
+    assert described["verdict"] == "cannot tell"
+    written = ("--max", "nll=9", "--write-baseline", "b.baseline")
+    assert call("check", "p.npz", *written)[0] == 0
+    code, out, _ = call("info", "b.baseline", "--json")
+    assert code == 0
+    assert json.loads(out)["rows"] == len(labels)
 
 
 def test_columns_are_matched_to_the_models_classes(call, tmp_path: Path) -> None:

@@ -151,6 +151,9 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
     for name, report in (("direct", direct), ("repaired", repaired)):
         assert result.topk_changes[name] == metrics.topk_changes(original, report, 5)
     assert "preserve=5 keeps it" in result.interpret()
+    by_rule = cordcal.audit(original, direct, rule=np.linspace(1.0, 1.5, original.shape[1]))
+    assert "The repaired probabilities change it in" in by_rule.interpret()
+    assert "preserve=" not in by_rule.interpret()  # a rule keeps no further ranks
     decision = direct.argmax(axis=1)
     options = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
     with pytest.warns(UserWarning, match="rows that repair was fitted on"):

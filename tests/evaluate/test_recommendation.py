@@ -305,8 +305,10 @@ def test_the_next_step_runs_as_it_is_printed(folder, call) -> None:
     assert len(shell) == 2
     with np.load("scores.npz") as scores:
         step = cordcal.compare(scores["logits"], scores["labels"], ["ts"]).next_step()
+        for_table = cordcal.compare(scores["logits"], scores["labels"], ["ts"]).next_step("a.csv")
     assert shell == list(step.shell)
     assert_the_same(call, shell, step.python)
+    assert for_table.shell[1].split()[-3:] == ["new.csv", "--output", "repaired.csv"]
 
 
 def assert_the_same(call, shell: Sequence[str], python: Sequence[str]) -> None:

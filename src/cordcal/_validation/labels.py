@@ -13,6 +13,9 @@ from cordcal._numeric.arrays import refuse_masked, to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Labels, NumPyArray, Vector
 from cordcal._validation.names import Name, check_class_names, common_pattern, nondefault_integers
 
+NO_LABEL = "has no label"
+"""The reason of an `InputError` about rows whose label is missing."""
+
 
 def check_decisions(
     decision: ArrayLike | None, rows: int, classes: int, name: str = "decision"
@@ -231,7 +234,7 @@ def _look_up_text(labels: NumPyArray, names: Names, where: str) -> npt.NDArray[n
         first = ", ".join(map(repr, names[:3]))
         label = str(labels[unknown[0]])
         if not label.strip():
-            raise InputError(where, "has no label", "leave out rows without a label", rows=unknown)
+            raise _no_label(where, unknown)
         pattern = common_pattern(names, [label])
         hint = f"labels must be class names or 0..{len(names) - 1}"
         if pattern is not None:
@@ -268,11 +271,17 @@ def _look_up_integers(labels: NumPyArray, names: list[int], where: str) -> npt.N
     return indices
 
 
+def _no_label(where: str, rows: Classes) -> InputError:
+    return InputError(where, NO_LABEL, "leave out rows without a label", rows=rows)
+
+
 def _check_indices(labels: NumPyArray, classes: int, where: str) -> npt.NDArray[np.int64]:
     # NaN fails every comparison, so test what is valid and negate.
     valid = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
     invalid = np.flatnonzero(~valid)
     if invalid.size:
+        if np.isnan(labels[invalid[0]]):
+            raise _no_label(where, invalid)
         raise InputError(
             where,
             "has a label that is not a column",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,7 +35,7 @@ def info(
     from cordcal.files import inspect
     from cordcal.llm import inspect_answers
 
-    contents: dict[str, Any] | None = inspect_answers(file)
+    contents: dict[str, Any] | None = _describe_state(file) or inspect_answers(file)
     if contents is None:
         contents = inspect(file, header=inputs.header)
     if json:
@@ -45,6 +46,40 @@ def info(
         show(f"problem: {problem}")
     if contents.get("next_step") is not None:
         echo(f"next step: {contents['next_step']}")
+
+
+def _describe_state(path: str) -> dict[str, Any] | None:
+    """Describe the state of a monitor or a baseline of `check`; None for other files."""
+    from cordcal.files.models import state_kind
+
+    kind = state_kind(path)
+    if kind == "monitor":
+        from cordcal.evaluate.monitor import Monitor
+
+        monitor = Monitor.load(path)
+        return {
+            "file": path,
+            "format": "state of a monitor",
+            "classes": monitor.n_classes,
+            "class_names": monitor.class_names,
+            "baseline_rows": monitor.baseline_rows,
+            "batches": len(monitor.periods),
+            "verdict": monitor.status.verdict,
+            "problems": [],
+            "next_step": shlex.join(["cordcal", "monitor", "show", path]),
+        }
+    if kind == "baseline":
+        from cordcal.evaluate.baseline import Baseline
+
+        baseline = Baseline.load(path)
+        return {
+            "file": path,
+            "format": "baseline of a check",
+            "class_names": baseline.class_names,
+            "rows": len(baseline.keys),
+            "problems": [],
+        }
+    return None
 
 
 def _table(contents: dict[str, Any]) -> Table:

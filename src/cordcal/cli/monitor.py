@@ -142,10 +142,12 @@ def init(
 
 def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
     """Print whether the confidence holds on the baseline, in the test that new rows take."""
+    from cordcal.report.monitor import points
+
     test = copy.deepcopy(monitor)
     status = test.add(outputs.probabilities, outputs.labels)
     if status.gap is not None:
-        echo(f"Confidence minus accuracy in the baseline: {100.0 * status.gap:+.1f} points")
+        echo(f"Confidence minus accuracy in the baseline: {points(status.gap)} points")
     if any(alarm.test == "calibration" for alarm in status.alarms):
         echo_error(
             "cordcal: warning: the confidence does not hold in the baseline, so expect an alarm; "
@@ -177,7 +179,8 @@ def add(
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
         for path in new:
-            outputs = _read(path, inputs, input, model, monitor)
+            with _late_labels_hint():
+                outputs = _read(path, inputs, input, model, monitor)
             before = len(monitor.periods)
             with _errors_about(path):
                 monitor.add(
@@ -284,6 +287,13 @@ def _read(
         raise InputError(
             path, "does not hold probabilities", "pass what `apply` wrote, or scores with --model"
         )
+    applied = inputs.answers is not None or scores.key == "repaired"
+    if monitor is not None and monitor.model is not None and not applied:
+        raise InputError(
+            path,
+            "is not what `apply` wrote, and the baseline was made with a model",
+            "pass the model, too, as --model FILE",
+        )
     return _Outputs(scores.values, scores.labels, scores.class_names)
 
 
@@ -324,6 +334,25 @@ def _errors_about(path: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise error.with_argument(path) from None
+
+
+@contextmanager
+def _late_labels_hint() -> Iterator[None]:
+    """Explain how to add a file in which only some rows have labels."""
+    try:
+        yield
+    except InputError as error:
+        from cordcal._validation.labels import NO_LABEL
+
+        if error.reason != NO_LABEL:
+            raise
+        raise InputError(
+            error.argument,
+            error.reason,
+            "to count all rows, add them without the column of labels and with --id-column, then "
+            "the labels with `cordcal monitor label`; or leave out rows without a label",
+            rows=error.rows,
+        ) from None
 
 
 def _check_model(monitor: Monitor, model: str | None, state: Path) -> None:

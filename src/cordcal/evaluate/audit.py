@@ -464,6 +464,7 @@ class AuditStream:
             warnings=tuple(messages),
             concerns=_caveats(changed, class_names),
             certified=certified,
+            by_rule=self.repair.rule_ is not None,
         )
 
 

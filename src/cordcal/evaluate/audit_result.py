@@ -77,6 +77,8 @@ class Audit:
         Upper bounds of the error rate above several confidences of the repaired probabilities,
         which hold together with probability ``level`` if the rows were not used to fit.  Empty
         without labels, with weights, and for rows that the repair was fitted on.
+    by_rule : bool
+        Whether predictions follow a rule with a weight per class, not the argmax.
     """
 
     n: int
@@ -98,6 +100,7 @@ class Audit:
     warnings: tuple[str, ...]
     concerns: tuple[Caveat, ...] = ()
     certified: tuple[CertifiedErrorRate, ...] = ()
+    by_rule: bool = False
 
     def interpret(self) -> str:
         """Return a short interpretation in plain words, caveats first."""
@@ -149,10 +152,10 @@ class Audit:
         direct, repaired = self.topk_changes["direct"], self.topk_changes["repaired"]
         if direct.k == 1 or direct.n_order_changed == 0:
             return []
-        after = (
-            f"The repaired probabilities change it in {100 * repaired.order_changed:.2f} %; "
-            f"preserve={direct.k} keeps it."
-        )
+        # Only the argmax has a repair that keeps the order of further classes.
+        remedy = "" if self.by_rule else f"; preserve={direct.k} keeps it"
+        share = f"{100 * repaired.order_changed:.2f} %"
+        after = f"The repaired probabilities change it in {share}{remedy}."
         if repaired.n_order_changed == 0:
             after = "The repaired probabilities keep it."
         return [

@@ -219,7 +219,7 @@ class Comparison:
         self,
         scores: str = "scores.npz",
         *,
-        new: str = "new.npz",
+        new: str | None = None,
         model: str = "model.safetensors",
         options: tuple[str, ...] = (),
     ) -> SuggestedCommand | None:
@@ -228,7 +228,8 @@ class Comparison:
         Parameters
         ----------
         scores, new, model : str
-            Paths of the calibration scores, of the new rows, and of the model file.
+            Paths of the calibration scores, of the new rows (by default ``new`` with the suffix of
+            ``scores``), and of the model file.
         options : tuple of str
             Options that the command needs to read the scores.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,8 @@ LEVEL = 0.95
 # On average nothing beats the default, so a stronger proof is asked of what would replace it.
 LEVEL_AGAINST_DEFAULT = 0.99
 DEFAULT: Output = ("blend", "lift")
+# Formats in which the suggested command writes what it read.
+_WRITTEN_SUFFIXES = (".csv", ".jsonl", ".parquet")
 # From this share on, rows at lift's lower bound visibly raise the mean confidence.
 MANY_AT_BOUND = 0.05
 # From this share of the NLL on, a rule is worth the other argmax that it brings.
@@ -442,7 +445,11 @@ def format_interval(interval: Interval, *, scale: float = 1.0, unit: str = "") -
 
 
 def next_step(
-    comparison: Comparison, scores: str, new: str, model: str, options: tuple[str, ...] = ()
+    comparison: Comparison,
+    scores: str,
+    new: str | None,
+    model: str,
+    options: tuple[str, ...] = (),
 ) -> SuggestedCommand | None:
     """Return the commands for the recommendation; None if there is nothing to fit.
 
@@ -469,10 +476,13 @@ def next_step(
     fit += [word for name, value in written.items() for word in (f"--{name}", str(value))]
     arguments = [f"{name}={value!r}" for name, value in written.items()]
     read = [repr(scores), *_as_arguments(options)]
+    suffix = PurePath(new or scores).suffix
+    suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
+    new = new or f"new{suffix}"
     return SuggestedCommand(
         shell=(
             shlex.join([*fit, "--output", model]),
-            shlex.join(["cordcal", "apply", model, new, "--output", "repaired.npz"]),
+            shlex.join(["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]),
         ),
         python=(
             "import cordcal",

@@ -309,6 +309,8 @@ def read_state(
         What ``build`` returned.
     """
     name = Path(path).name
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: there is no such {kind} file")
     if Path(path).is_file() and not is_model(path):
         raise InputError(name, f"is not the file of a {kind}", f"pass the file of a {kind}")
     try:
@@ -500,6 +502,14 @@ def is_model(path: str | os.PathLike[str]) -> bool:
         head = file.read(9)
     # The length of a JSON object in eight bytes, then the object.
     return head[7:] == b"\0{"
+
+
+def state_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return the kind of a file that `write_state` wrote, None of a model or another file."""
+    if str(path) == "-" or not Path(path).is_file() or not is_model(path):
+        return None
+    kind = _read_safetensors(path)[1].get("kind")
+    return kind if kind in ("monitor", "baseline") else None
 
 
 def _kind_of(model: Any) -> str:

@@ -186,10 +186,10 @@ class MonitorStatus(Record):
                 f"The inputs look as before: evidence of a change {self.input_evidence:.2g}."
             )
         if self.gap is not None:
-            low, high = (100.0 * end for end in self.gap_interval)
+            low, high = map(points, self.gap_interval)
             lines.append(
-                f"Confidence minus accuracy: {100.0 * self.gap:+.1f} points, between {low:+.1f} "
-                f"and {high:+.1f} however often you look ({self.labelled:,} labelled rows)."
+                f"Confidence minus accuracy: {points(self.gap)} points, between {low} "
+                f"and {high} however often you look ({self.labelled:,} labelled rows)."
             )
         if self.confidence is not None:
             lines.append(f"The latest batch implies an accuracy of {100 * self.confidence:.1f} %.")
@@ -208,6 +208,17 @@ BAND_EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _PERIODS, _CLASSES, _MIN_BAND_ROWS = 6, 12, 20
 # Evidence far beyond the limit is drawn at this power of ten, so that the limit stays visible.
 _MAX_POWER = 6.0
+
+
+def points(share: float) -> str:
+    """Return a difference of shares in points with its sign; zero is never negative.
+
+    Examples
+    --------
+    >>> points(0.0123), points(-0.0004)
+    ('+1.2', '+0.0')
+    """
+    return f"{round(100.0 * share, 1) + 0.0:+.1f}"
 
 
 def band_names() -> list[str]:
