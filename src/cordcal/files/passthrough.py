@@ -24,7 +24,6 @@ from cordcal.files.disk import first_line, import_arrow
 if TYPE_CHECKING:
     import pyarrow
 
-_UNITS = ("s", "ms", "us", "ns")
 # Integers up to this size are exact in float64.
 EXACT_INTEGERS = 2**53
 
@@ -62,62 +61,33 @@ def common_type(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.Da
         if types.is_dictionary(kind):  # two files seldom have the same categories
             return common_type(kind.value_type, other)
     pair = first, second
-    if all(map(types.is_integer, pair)):
-        return _common_integer(*pair)
-    if all(types.is_integer(kind) or types.is_floating(kind) for kind in pair):
-        wide = any(types.is_integer(kind) or kind.bit_width == 64 for kind in pair)
-        return arrow.float64() if wide else arrow.float32()
-    if all(map(types.is_decimal, pair)):
-        return _common_decimal(*pair)
-    if all(types.is_string(kind) or types.is_large_string(kind) for kind in pair):
-        return arrow.large_string()
-    if all(map(_is_binary, pair)):
-        large = any(map(types.is_large_binary, pair))
-        return arrow.large_binary() if large else arrow.binary()
-    if all(map(types.is_timestamp, pair)) and first.tz == second.tz:
-        return arrow.timestamp(_finer(*pair), first.tz)
-    if all(map(types.is_duration, pair)):
-        return arrow.duration(_finer(*pair))
-    if all(map(types.is_time, pair)):
-        unit = _finer(*pair)
-        return arrow.time32(unit) if unit in ("s", "ms") else arrow.time64(unit)
-    if all(map(types.is_date, pair)):
-        return arrow.date64()
     if all(map(_is_list, pair)):
         values = common_type(first.value_type, second.value_type)
         large = any(map(types.is_large_list, pair))
         return arrow.large_list(values) if large else arrow.list_(values)
-    raise Conflict(f"{first} and {second}")
-
-
-def _common_integer(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
-    arrow, types = arrow_module(), arrow_module().types
-    if types.is_signed_integer(first) == types.is_signed_integer(second):
-        return max(first, second, key=lambda kind: kind.bit_width)
-    unsigned = first if types.is_unsigned_integer(first) else second
-    # A signed type needs one bit more; of 64 bits each value is checked.
-    bits = max(first.bit_width, second.bit_width, min(2 * unsigned.bit_width, 64))
-    return {16: arrow.int16(), 32: arrow.int32(), 64: arrow.int64()}[bits]
-
-
-def _common_decimal(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
-    scale = max(first.scale, second.scale)
-    digits = max(first.precision - first.scale, second.precision - second.scale)
-    if scale + digits > 38:
+    # Arrow would also make bytes of text and floating numbers of decimals.
+    mixed = any(test(first) != test(second) for test in (types.is_decimal, _is_text))
+    try:
+        common = None if mixed or any(map(types.is_nested, pair)) else _promoted(first, second)
+    except arrow.ArrowException:
+        common = None
+    if common is None or types.is_decimal256(common):
         raise Conflict(f"{first} and {second}")
-    return arrow_module().decimal128(scale + digits, scale)
+    # Arrow would let int32 and float32 become float32, which rounds.
+    rounds = types.is_floating(common) and any(map(types.is_integer, pair))
+    return arrow.float64() if rounds else common
 
 
-def _finer(first: pyarrow.DataType, second: pyarrow.DataType) -> str:
-    units: tuple[str, str] = (first.unit, second.unit)
-    return max(units, key=_UNITS.index)
+def _promoted(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataType:
+    """Return the type that Arrow's own rules promote two types to."""
+    arrow = arrow_module()
+    schemas = [arrow.schema([("x", kind)]) for kind in (first, second)]
+    return arrow.unify_schemas(schemas, promote_options="permissive").field("x").type
 
 
-def _is_binary(kind: pyarrow.DataType) -> bool:
+def _is_text(kind: pyarrow.DataType) -> bool:
     types = arrow_module().types
-    return bool(
-        types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    )
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_list(kind: pyarrow.DataType) -> bool:
@@ -188,9 +158,7 @@ def common_json_type(types: Iterable[JsonType]) -> JsonType:
     for json_type in types:
         large = large or json_type.has_large_integers
         try:
-            schemas = [arrow.schema([("x", kind)]) for kind in (common, json_type.arrow_type)]
-            unified = arrow.unify_schemas(schemas, promote_options="permissive")
-            common = unified.field("x").type
+            common = _promoted(common, json_type.arrow_type)
         except arrow.ArrowException:
             common = arrow.string()
         if large and arrow.types.is_floating(common):
