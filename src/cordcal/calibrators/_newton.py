@@ -417,6 +417,8 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
+# Logistic regression on a few features.
+
 # Newton steps of a fit; two or three well-posed parameters need fewer than ten.
 _MAX_STEPS = 100
 # With a mean loss this small the data are separable.

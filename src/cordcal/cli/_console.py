@@ -399,6 +399,8 @@ def describe_changes(changed: int, rows: int, predictions: str = "predictions") 
     )
 
 
+# Errors.
+
 BAD_INPUT = 2
 
 # Options whose names differ from the library's arguments.

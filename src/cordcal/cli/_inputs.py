@@ -394,6 +394,9 @@ def _list_columns(columns: Sequence[str]) -> str:
     return list_names(columns)
 
 
+# Inputs in several parts.
+
+
 def is_parts_output(output: str, scores: str | None) -> bool:
     """Return whether the output is a folder of parts: the input is, and no suffix is given."""
     if output == "-" or scores is None:

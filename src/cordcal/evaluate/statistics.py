@@ -346,6 +346,8 @@ def _sentence(test: LikelihoodRatio) -> str:
     )
 
 
+# Certified error rates.
+
 # Confidences at which error rates are stated.
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Each further threshold of the search adds this share of rows: close enough for a threshold, far
@@ -516,6 +518,8 @@ def parse_share(text: str | float, argument: str) -> float:
     except (TypeError, ValueError):
         raise InputError(argument, f"is {text!r}", "write a number, such as 0.01 or 1%") from None
 
+
+# The cost of the constraint.
 
 # The values of f, evenly spaced in the logit: neighbours differ by 0.1, so the best of them is
 # within 0.1² / 32 = 0.0003 nats per row of the optimum.

@@ -385,6 +385,8 @@ def _value_info(name: str, dtype: npt.DTypeLike, shape: Sequence[int | str]) -> 
     return helper.make_tensor_value_info(name, _element_type(dtype), shape)
 
 
+# Graphs of networks.
+
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """Arrays by the name of a network's input."""
 

@@ -223,6 +223,8 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Namespace) -> Array:
     return maximum(maximum(mass, separated, xp), rival + 1.25 * SMALLEST[dtype], xp)
 
 
+# The whole model.
+
 Rule = Literal["cord", "raise", "cap"]
 Arrays = dict[str, npt.NDArray[np.generic]]
 """The fitted arrays of a calibrator by name."""

@@ -24,6 +24,11 @@ from typing import Any, BinaryIO
 
 from cordcal._errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl: Any = None  # type: ignore[no-redef]
+
 LIMIT = "CORDCAL_READ_LIMIT"
 # More than any calibration set that we know of; a small archive may claim to hold far more.
 _DEFAULT_LIMIT = 4 * 2**30
@@ -151,10 +156,7 @@ def import_arrow() -> tuple[ModuleType, ModuleType]:
     return pyarrow, pyarrow.parquet
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl: Any = None  # type: ignore[no-redef]
+# Writing.
 
 CAN_LOCK = fcntl is not None
 # Flags that some systems lack.

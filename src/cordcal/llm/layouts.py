@@ -482,6 +482,8 @@ def _without_unlisted(listed: Mapping[str, float]) -> dict[str, float]:
     return {token: value for token, value in listed.items() if not value <= _UNLISTED}
 
 
+# Files -----------------------------------------------------------------------
+
 # How many identifiers and files a message lists.
 _MAX_LISTED = 3
 

@@ -267,6 +267,9 @@ def _squared_error(wide: Matrix, labels: Classes, true_mass: Vector) -> Vector:
     return np.asarray(np.square(1.0 - true_mass) + others)
 
 
+# Streams.
+
+
 class Stream(ABC):
     """A metric in progress: add blocks of rows, merge streams, read the result."""
 
@@ -551,6 +554,8 @@ def update_stream(
             stream.update(*block_arguments, sample_weight=weight)
     return stream
 
+
+# The record of a metric.
 
 Resampler = Callable[[Matrix, Vector], Vector]
 """Maps the rows' weights, (rows, resamples), and their sums to one value per resample."""

@@ -185,6 +185,8 @@ def cap_row(
     return xp.where(chosen, narrow[:, None], water_filled)
 
 
+# The fit of the curve.
+
 # Ridge strengths, in rows.  Five rows prevent three parameters from fitting ten errors, and 300
 # rows with errors outweigh them; the larger ones leave a calibrated blend alone.
 RIDGES = (5.0, 20.0, 80.0, 320.0)

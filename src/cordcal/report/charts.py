@@ -327,6 +327,8 @@ def panel(
     )
 
 
+# The figures.
+
 # Heights of a reliability diagram and of the other figures, in the drawing's units.
 _HEIGHT, _LOW_HEIGHT = 360, 300
 # A bin with fewer rows has a smaller mark: its accuracy is mostly noise.

@@ -382,6 +382,9 @@ def _detail_values(data: ReportData) -> Mapping[str, object]:
     }
 
 
+# The page of a check.
+
+
 @dataclass(frozen=True)
 class GateLine:
     """One gate.

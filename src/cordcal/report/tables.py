@@ -220,6 +220,8 @@ def _html_part(part: Part) -> str:
     return f"{body}{stars}{' ' + sign if sign else ''}"
 
 
+# The tables of a comparison.
+
 Value = str | float | None
 
 CHANGE_KINDS = (
@@ -514,6 +516,9 @@ def frame_of(data: ReportData) -> pd.DataFrame:
                 record |= {f"{column.key}_low": low, f"{column.key}_high": high}
         records.append(record)
     return pd.DataFrame(records)
+
+
+# The tables of an audit.
 
 
 def measures_table(measures: Sequence[MeasureComparison], level: float, caption: str) -> Table:

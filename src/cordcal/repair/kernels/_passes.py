@@ -372,6 +372,8 @@ def write_row(q, i, scale, factor, offset, mass, top, a, out, weights):
     out[i, a] = decided
 
 
+# Whole passes over the rows, and the search.
+
 # Halley's error is the third power of the last step: below this it is finer than the grid.
 _CLOSE = 2.0**-17
 # Two or three steps suffice on most data; more than this is not worth the time.

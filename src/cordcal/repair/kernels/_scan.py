@@ -77,6 +77,8 @@ SIZE = 21 * TILE
 MARGIN, SLACK, HEAVIEST = 4, 5, 6
 
 
+# Rows one by one, in eight lanes.
+
 _INDICES = ir.VectorType(INDEX, LANES)
 _HALF = ir.VectorType(ir.DoubleType(), LANES // 2)
 _HALF_INDICES = ir.VectorType(INDEX, LANES // 2)
@@ -329,6 +331,8 @@ def scan_pair(
     result = types.Tuple((double, double, double, double, types.uintp, double))
     return result(array, types.uintp, types.uintp, weights, other_array, types.uintp), codegen
 
+
+# Short rows, four at a time.
 
 FOUR = 4
 _QUAD = ir.VectorType(DOUBLE, FOUR)
