@@ -205,7 +205,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     np.testing.assert_array_equal(decision, NEW.argmax(axis=1))
     check = ("check", out, "--original", new, "--max", "tpcr=0")
     run(*check, "--model", model)
-    run(*check, code=1)
+    assert "pass it as --model" in run(*check, code=1)
     run(*fit, "--force", "--rule", "1,2,4")
     np.testing.assert_array_equal(
         cordcal.load(model).rule_.weights, PredictionRule([1, 2, 4]).weights

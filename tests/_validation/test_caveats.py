@@ -47,6 +47,21 @@ def test_sound_rows_are_not_doubted() -> None:
     assert warnings_of(softmax(logits, axis=1), labels, "probabilities") == []
 
 
+def test_rows_sorted_by_class_are_doubted() -> None:
+    logits, labels = drawn(rows=2000, classes=10)
+    first = np.argsort(labels, kind="stable")[:300]
+    (sentence,) = warnings_of(logits[first], labels[first])
+    assert sentence.startswith("8 of 10 classes have no calibration row (2, 3, 4, …)")
+    assert "sorted by class" in sentence
+
+
+def test_a_shift_of_named_labels_asks_about_the_names() -> None:
+    logits, labels = drawn()
+    names = ["ant", "bee", "cat", "dog", "elk"]
+    (sentence,) = warnings_of(logits, np.array(names)[(labels + 1) % 5], class_names=names)
+    assert sentence.endswith("or are the class names in another order than the columns?")
+
+
 def test_labels_from_one_without_the_last_class() -> None:
     logits, labels = drawn()
     rows = labels < 4

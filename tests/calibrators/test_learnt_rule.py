@@ -100,6 +100,15 @@ def test_a_class_that_is_never_predicted_is_lowered_and_reported() -> None:
     assert rule.weights[0] == pytest.approx(rule.weights[1], rel=0.05)
 
 
+def test_equal_weights_report_a_class_that_is_never_predicted() -> None:
+    direct = np.random.default_rng(1).dirichlet(np.ones(3), size=500)
+    direct = direct[direct.argmax(axis=1) < 2]
+    with pytest.warns(UserWarning, match="never predicted.*the same weight as the others"):
+        rule, record = learn_rule(direct, direct.argmax(axis=1))
+    assert rule.is_argmax
+    assert record.never_predicted == (2,)
+
+
 def test_constant_predictions_of_two_classes() -> None:
     positive = np.linspace(0.1, 0.9, 50)
     direct = np.stack([1 - positive, positive], axis=1)

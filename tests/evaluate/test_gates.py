@@ -134,6 +134,9 @@ def test_a_class_that_lost_its_predictions_is_seen() -> None:
     (verdict,) = check(report, original=original, gates=[Gate.parse("tpcr.class", 0.05)]).verdicts
     assert (verdict.outcome, verdict.value) == ("failed", 1.0)
     assert "for the class 0 (50 rows)" in verdict.reading
+    options = {"original": original, "class_names": ["ant", "bee", "cat"]}
+    (verdict,) = check(report, gates=[Gate.parse("tpcr.class", 0.05)], **options).verdicts
+    assert "for the class ant (50 rows)" in verdict.reading
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name != "classwise_ece"])

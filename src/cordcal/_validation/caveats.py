@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ _TWICE_LOW, _TWICE_HIGH = 0.9, 1.05
 _PERCENT_TOLERANCE = 5.0
 # Half of the rows to match columns with labels, the other half to evaluate the match.
 _MATCH, _EVALUATE = slice(0, None, 2), slice(1, None, 2)
+# With this many rows per class, a sample at random contains nearly every class.
+_MANY_ROWS = 10
 # Number of rows to look at before all rows: a few rows suffice to rule a mistake out.
 _SAMPLE_ROWS = 8
 # Logits that differ by a constant per row have the same softmax up to this rounding.
@@ -126,6 +128,7 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
+        caveats += _sorted_by_class(counted, original.classes, names)
     expected = None if by_argmax else "majority"
     return [caveat for caveat in caveats if caveat is not None and caveat.key != expected]
 
@@ -261,7 +264,7 @@ class _Rows:
 
     def best_remedy(self, names: Sequence[str] | None, scores: Floats | None) -> _Remedy | None:
         """Return the change that makes most rows right, if one clearly helps."""
-        candidates = [*self._likely_orders(names), *self._shifts()]
+        candidates = [*self._likely_orders(names), *self._shifts(names)]
         if scores is not None:
             candidates += self._without_column(scores, names)
         remedies = [remedy for remedy in candidates if remedy is not None]
@@ -271,10 +274,13 @@ class _Rows:
             return best or matched
         return matched if _much_more(matched.accuracy, best.accuracy) else best
 
-    def _shifts(self) -> Iterator[_Remedy | None]:
+    def _shifts(self, names: Sequence[str] | None) -> Iterator[_Remedy | None]:
+        named = (
+            "" if names is None else ", or are the class names in another order than the columns"
+        )
         for shift, sign, question in (
-            (-1, "−", "are they numbered from 1?"),
-            (1, "+", "is a class missing in front?"),
+            (-1, "−", f"are they numbered from 1{named}?"),
+            (1, "+", f"is a class missing in front{named}?"),
         ):
             yield self._remedy(
                 self.decision == (self.labels + shift) % self.classes,
@@ -394,6 +400,16 @@ def _match_columns(decision: Classes, labels: Labels, classes: int) -> Classes:
             order[column], free[label] = label, False
     order[order < 0] = np.flatnonzero(free)
     return order
+
+
+def _sorted_by_class(labels: Labels, classes: int, names: Sequence[str] | None) -> Iterator[Caveat]:
+    """Yield a caveat if most classes are absent, and the rows of each other class adjacent."""
+    runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
+    for absent in _absent_classes(labels, "calibration", classes, names):
+        present = classes - absent.figures["absent"]
+        if runs == present <= classes / 2 and len(labels) >= _MANY_ROWS * classes:
+            question = "is the file sorted by class? Then take rows at random"
+            yield replace(absent, sentence=f"{absent.sentence}: {question}")
 
 
 def _too_few_rows(rows: int, classes: int) -> Caveat:

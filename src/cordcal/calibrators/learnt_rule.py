@@ -136,21 +136,25 @@ def learn_rule(
         never_predicted=tuple(unseen.tolist()),
         gap=gap,
     )
-    if not rule.is_argmax:
-        _warn_about(record)
+    _warn_about(record, equal=rule.is_argmax)
     return rule, record
 
 
-def _warn_about(record: LearntRule) -> None:
+def _warn_about(record: LearntRule, *, equal: bool) -> None:
     """Warn about weights that predictions do not determine, and predictions that none explain."""
     if record.never_predicted:
         first = ", ".join(map(str, record.never_predicted[:5]))
         more = ", …" if len(record.never_predicted) > 5 else ""
+        known = "they get the same weight as the others"
+        if not equal:
+            known = "their weights are bounded only from above"
         warn(
             f"rule: {len(record.never_predicted)} class(es) ({first}{more}) are never predicted in "
-            f"the {record.n:,} rows that the rule is learnt from, so their weights are bounded "
-            "only from above; pass more rows, or the weights"
+            f"the {record.n:,} rows that the rule is learnt from, so {known}; "
+            "pass more rows, or the weights"
         )
+    if equal:
+        return
     rest = record.n - record.n_explained
     if rest * record.mean_shift > _LARGE_SHIFT * record.n:
         warn(

@@ -177,6 +177,7 @@ def check(
         for path in paths
         if path is not None and Path(path).is_file()
     }
+    by_argmax = model is None and scores.key == "repaired"
     settings, sentence = _settings(), _target_sentence(result, target)
     digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
     facts = {**settings, **_facts(result, scores, sentence), **digests}
@@ -204,6 +205,11 @@ def check(
     else:
         for verdict in result.verdicts:
             remedy = _REMEDIES.get(verdict.detail, "")
+            if by_argmax and verdict.outcome == "failed" and verdict.gate.measure == "tpcr":
+                remedy = (
+                    "; `apply` keeps every prediction: if the model has a rule of class weights, "
+                    "pass it as --model"
+                )
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
             echo(sentence)

@@ -783,8 +783,8 @@ def _caveats(
     counts = split_caveats(
         split.fit_labels, split.labels, classes=split.original.classes, names=names
     )
-    # Row counts are checked for both parts together below.
-    others = [caveat for caveat in input_caveats if caveat.key != "rows"]
+    # Rows and classes are counted for both parts by `split_caveats`.
+    others = [caveat for caveat in input_caveats if caveat.key not in ("rows", "classes")]
     return (*others, *counts, *overlap(split.fit.raw, split.original.raw))
 
 

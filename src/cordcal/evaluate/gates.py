@@ -375,7 +375,9 @@ def check(
             keys = id_digests(as_groups(ids, matrix.rows))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
     after = matrix.values if checked_rule is None else matrix.predictions()
-    evaluator = _Evaluator(matrix, after, current, before, groups, baseline, alpha, as_seed(seed))
+    evaluator = _Evaluator(
+        matrix, after, current, before, groups, baseline, alpha, as_seed(seed), _text_names(names)
+    )
     return Checked(
         tuple(evaluator.verdict(gate) for gate in gates),
         matrix.rows,
@@ -437,6 +439,7 @@ class _Evaluator:
     baseline: Baseline | None
     alpha: float
     seed: int
+    class_names: tuple[str, ...] | None
 
     def measures(self) -> dict[str, float]:
         """Return every metric of all rows."""
@@ -545,13 +548,15 @@ class _Evaluator:
             if self.groups is None:
                 raise _MissingInput("groups")
             yield from rows_by_group(as_groups(self.groups, self.matrix.rows))
-        elif gate.measure == TPCR:
+            return
+        predicted: npt.NDArray[Any] = self.matrix.predictions()
+        if gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
             scores = self.original
-            yield from rows_by_group(scores if scores.ndim == 1 else scores.argmax(axis=1))
-        else:
-            yield from rows_by_group(self.matrix.predictions())
+            predicted = scores if scores.ndim == 1 else scores.argmax(axis=1)
+        for number, rows in rows_by_group(predicted):
+            yield number if self.class_names is None else self.class_names[int(number)], rows
 
     def _increase(self, gate: Gate) -> _Value:
         """Return the upper end of the 95 % interval of the increase over the baseline."""
