@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -151,6 +152,8 @@ def run_tasks(
 ) -> list[Result]:
     """Run functions on daemon threads and return their results in order.
 
+    The first thread begins with the first task, the others with the last one: if the first tasks
+    need much memory, only one of them runs at a time until the others are done.
     The caller waits and hears interrupts; after one, no further task begins and those that run
     end by themselves.  ``finished`` is called in the caller's thread with the number of tasks
     that are done.
@@ -162,18 +165,17 @@ def run_tasks(
     """
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
-    waiting = iter(enumerate(tasks))
-    lock = threading.Lock()
+    waiting = deque(range(len(tasks)))
     stopped = threading.Event()
 
-    def work() -> None:
+    def work(take: Callable[[], int]) -> None:
         while not (errors or stopped.is_set()):
-            with lock:
-                number, task = next(waiting, (-1, None))
-            if task is None:
+            try:
+                number = take()
+            except IndexError:
                 return
             try:
-                results[number] = task()
+                results[number] = tasks[number]()
             except BaseException as error:
                 errors.append(error)
 
@@ -182,7 +184,8 @@ def run_tasks(
             results[number] = task()
             finished(number + 1)
         return list(results.values())
-    pool = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)))]
+    takes = [waiting.popleft, *[waiting.pop] * (min(threads, len(tasks)) - 1)]
+    pool = [threading.Thread(target=work, args=(take,), daemon=True) for take in takes]
     for thread in pool:
         thread.start()
     try:

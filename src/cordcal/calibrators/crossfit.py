@@ -10,7 +10,7 @@ import itertools
 import math
 import threading
 import warnings
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ Scores = npt.NDArray[Any]
 FOLDS = 5
 # Each thread needs a few copies of the scores.
 _MAX_THREADS = 4
+# These need two copies of the scores, others little more than one.
+_LARGE = ("vs", "svs", "mono")
 # Passes over the scores of a fit and its folds, for the progress bar.
 _PASSES = 30
 
@@ -224,6 +226,8 @@ def cross_fit(fitted: Calibrator, rows: FoldRows) -> HeldOut:
             sorted_rows.store(slice(start, fold.stop), some, rows.labels, decision)
             start = fold.stop
             parts.clear()
+            del some
+        del direct  # frees memory for the next fold
     held_out.likelihood[rows.order] = sorted_rows.likelihood
     held_out.masses.mass[rows.order] = sorted_rows.masses.mass
     held_out.masses.rest[rows.order] = sorted_rows.masses.rest
@@ -342,21 +346,24 @@ class FitCache:
             Called with each key when its fit begins, in the caller's thread.
         """
         missing = [key for key in keys if key not in self._candidates]
-        # The longest fits first, so that no thread ends with one.
-        missing.sort(key=lambda key: -calibrator_class(key).square_work)
+        # The longest fits first, so that no thread ends with one; then those that need most memory.
+        missing.sort(key=lambda key: (-calibrator_class(key).square_work, key not in _LARGE))
         entries, classes = self.original.raw.size, self.original.classes
         passes = sum(_PASSES + calibrator_class(key).square_work * classes for key in missing)
         threads = min(default_threads(), _MAX_THREADS) if entries >= MIN_ENTRIES_TO_SHARE else 1
-        waiting = list(reversed(missing))
+        begun: deque[str] = deque()
         with progress("blend", int(entries * passes), len(missing)) as report:
 
             def show(done: int) -> None:
-                while waiting and len(missing) - len(waiting) < done + threads:
-                    started(waiting.pop())
+                while begun:
+                    started(begun.popleft())
                 report(done, math.nan, math.nan)
 
-            show(0)
-            run_tasks([partial(self.candidate, key) for key in missing], threads, show)
+            def fit(key: str) -> None:
+                (started if threads == 1 else begun.append)(key)
+                self.candidate(key)
+
+            run_tasks([partial(fit, key) for key in missing], threads, show)
 
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
         """Return a cross-fitted calibrator, and its first warning; or None and the error."""
