@@ -134,8 +134,9 @@ class IsotonicOneVsAll(Calibrator):
             column, positive = scores[:, k].copy(), rows.labels == k
             hits = [column[fold][positive[fold]] for fold in rows.folds]
             curves.append(FoldCurve([column[fold] for fold in rows.folds], hits))
+        del scores  # frees memory for the predictions
         for number in range(len(rows.folds)):
-            model = self._unfitted_copy(scores.shape[1])
+            model = self._unfitted_copy(rows.original.classes)
             model.knot_x_, model.knot_y_, model.knot_start_ = knots_of_elements(
                 curve.elements_without(number) for curve in curves
             )
@@ -432,8 +433,9 @@ class IsotonicPooled(Calibrator):
         curve = FoldCurve(
             [scores[fold].reshape(-1) for fold in rows.folds], [hits[fold] for fold in rows.folds]
         )
+        del scores  # frees memory for the predictions
         for number in range(len(rows.folds)):
-            model = self._unfitted_copy(scores.shape[1])
+            model = self._unfitted_copy(rows.original.classes)
             elements = curve.elements_without(number)
             model.knot_x_, model.knot_y_, _ = knots_of_elements([elements])
             yield model
