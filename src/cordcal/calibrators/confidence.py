@@ -20,7 +20,7 @@ from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vect
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._curves import curve_parameters, fit_knots, group_starts, interpolate
-from cordcal.calibrators._newton import Odds, fit_odds, fit_rising_odds, smoothed
+from cordcal.calibrators._newton import fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators.isotonic import break_ties_to_first
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
@@ -173,9 +173,7 @@ class TopVersusAllPlatt(ConfidenceCalibrator):
             best = self._fit_odds(features, target, w)
         self.coefficients_, self.objective_ = best.coefficients, best.value
 
-    @staticmethod
-    def _fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
-        return fit_odds(features, target, weight)
+    _fit_odds = staticmethod(fit_odds)
 
     @staticmethod
     def _features(top: TopClass, xp: Any) -> list[Array]:
@@ -237,9 +235,7 @@ class TopVersusAllBeta(TopVersusAllPlatt):
     short = "TvA-beta"
     size = Size(fixed=3)
 
-    @staticmethod
-    def _fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
-        return fit_rising_odds(features, target, weight)
+    _fit_odds = staticmethod(fit_rising_odds)
 
     @staticmethod
     def _features(top: TopClass, xp: Any) -> list[Array]:

@@ -14,7 +14,7 @@ from cordcal._numeric.expressions import maximum, minimum, softplus
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, Size
-from cordcal.calibrators._newton import Odds, fit_odds, fit_rising_odds, smoothed
+from cordcal.calibrators._newton import fit_odds, fit_rising_odds, smoothed
 
 
 class SigmoidOneVsRest(Calibrator):
@@ -33,9 +33,7 @@ class SigmoidOneVsRest(Calibrator):
         """Return the features in which the log-odds are linear; a constant is added."""
         raise NotImplementedError
 
-    @staticmethod
-    def _fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
-        return fit_odds(features, target, weight)
+    _fit_odds = staticmethod(fit_odds)
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows, classes = scores.shape
@@ -162,6 +160,4 @@ class BetaCalibration(SigmoidOneVsRest):
     def _features(p: Array, xp: Any) -> list[Array]:
         return [xp.log(p), 0.0 - xp.log(1.0 - p)]
 
-    @staticmethod
-    def _fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
-        return fit_rising_odds(features, target, weight)
+    _fit_odds = staticmethod(fit_rising_odds)
