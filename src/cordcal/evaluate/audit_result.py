@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cordcal._errors import InputError
-from cordcal._numeric.types import Vector
+from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 from cordcal.report import tables
@@ -36,7 +34,7 @@ _CERTIFIED_THRESHOLD = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class Audit(Record):
     """What a calibrator does to predictions and metrics, and what the repair does about it.
 
     Attributes
@@ -208,28 +206,7 @@ class Audit:
 
     def to_dict(self) -> Json:
         """Return everything as plain Python values, ready for JSON."""
-        return {
-            "n": self.n,
-            "n_classes": self.n_classes,
-            "identical": self.identical,
-            "changes": self.changes.to_dict(),
-            "topk_changes": {name: topk.to_dict() for name, topk in self.topk_changes.items()},
-            "by_class": [group.to_dict() for group in self.by_class],
-            "by_confidence": [group.to_dict() for group in self.by_confidence],
-            "rows": [row.to_dict() for row in self.rows],
-            "measures": [measure.to_dict() for measure in self.measures],
-            "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
-            "price": self.price,
-            "eta": self.eta.tolist() if isinstance(self.eta, np.ndarray) else self.eta,
-            "fitted_here": self.fitted_here,
-            "level": self.level,
-            "resamples": self.resamples,
-            "seed": self.seed,
-            "warnings": list(self.warnings),
-            "concerns": [caveat.to_dict() for caveat in self.concerns],
-            "certified": [rate.to_dict() for rate in self.certified],
-            "interpretation": self.interpret(),
-        }
+        return {**super().to_dict(), "interpretation": self.interpret()}
 
     def report_data_with(
         self,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
-from cordcal._numeric.types import ArrayLike, Classes, Floats, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Matrix, Record, Vector
 from cordcal._validation.layouts import align_rows
 from cordcal.metrics.base import (
     BlockStream,
@@ -56,7 +56,7 @@ def bin_index(confidence: Vector, bins: int) -> Classes:
 
 
 @dataclass(frozen=True, eq=False)
-class Reliability:
+class Reliability(Record):
     """The bins of a reliability diagram; every field is a vector with one entry per bin.
 
     Attributes

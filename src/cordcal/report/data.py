@@ -123,7 +123,7 @@ class ConstraintCost(Record):
 
 
 @dataclass(frozen=True)
-class GroupChanges:
+class GroupChanges(Record):
     """Changed predictions within one group of rows: a class, or a band of confidence.
 
     Attributes
@@ -405,7 +405,7 @@ def _merge_bins(bins: ClassBins) -> ClassBins:
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class Pictures(Record):
     """The data of all figures of one calibrator.
 
     Attributes
@@ -436,15 +436,8 @@ class Pictures:
 
     def to_dict(self, *, every_class: bool = True) -> Json:
         """Return plain Python values; every class if ``every_class``, else a selection."""
-        return {
-            "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
-            "selection": None if self.selection is None else self.selection.to_dict(),
-            "histogram": self.histogram.to_dict(),
-            "classes": [row.to_dict() for row in self.classes.to_list(every_class=every_class)],
-            "moves": [move.to_dict() for move in self.moves],
-            "groups": [group.to_dict() for group in self.groups],
-            "rows": [row.to_dict() for row in self.rows],
-        }
+        rows = self.classes.to_list(every_class=every_class)
+        return {**super().to_dict(), "classes": [row.to_dict() for row in rows]}
 
 
 @dataclass(frozen=True, eq=False)
