@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,25 @@ def test_lines_are_printable(printed, capsys: pytest.CaptureFixture[str]) -> Non
     result = capsys.readouterr()
     assert safe(result.out + result.err)
     assert "cat\\x1b[2J" in result.out + result.err
+
+
+def test_a_terminal_breaks_lines_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands stay whole, to be copied, and so does text for a pipe."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    command = f"next: cordcal apply {'m' * 40} {'n' * 40}"
+    for name, printed in (("stdout", _console.echo), ("stderr", _console.echo_error)):
+        for stream, widest in ((Terminal(), 60), (io.StringIO(), 203)):
+            monkeypatch.setattr(sys, name, stream)
+            printed("word " * 40 + "end\n" + command)
+            *lines, last = stream.getvalue().splitlines()
+            assert last == command
+            assert " ".join(lines).split() == ["word"] * 40 + ["end"]
+            assert widest - 5 < max(map(len, lines)) <= widest
 
 
 def test_tables_are_printable(capsys: pytest.CaptureFixture[str]) -> None:

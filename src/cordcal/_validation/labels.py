@@ -237,14 +237,17 @@ def _look_up_text(labels: NumPyArray, names: Names, where: str) -> npt.NDArray[n
             raise _no_label(where, unknown)
         pattern = common_pattern(names, [label])
         hint = f"labels must be class names or 0..{len(names) - 1}"
+        option = None if pattern is None or where == "labels" else ("columns", pattern)
         if pattern is not None:
-            hint = f"the columns are called {pattern!r}, so rename them to the class names"
+            remedy = "rename them to the class names" if option is None else "pass {option}"
+            hint = f"the columns are called {pattern!r}, so {remedy}"
         raise InputError(
             where,
             "has a label that is not a class name",
             hint,
             rows=unknown,
             detail=f"has the label {label!r}, which is not a class name (the first are {first})",
+            option=option,
         )
     return indices
 

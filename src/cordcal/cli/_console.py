@@ -12,13 +12,15 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from cordcal._errors import InputError, Interrupted
 from cordcal.cli import INTERRUPTED
@@ -135,6 +137,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task
     from rich.segment import Segment
 
+# A line with a command to copy begins with spaces or a word such as "next:" before it.
+_COMMAND_START = 16
 # Wide enough for the widest table; a pipe has no width.
 _PIPE_WIDTH = 160
 # Seconds between lines of progress in a log.
@@ -229,7 +233,20 @@ def show(*renderables: RenderableType, wide: bool = False) -> None:
 def echo(text: str) -> None:
     """Print one line of the result to stdout and flush."""
     with writing("stdout"):
-        print(printable(text), flush=True)
+        print(_wrap(printable(text), sys.stdout), flush=True)
+
+
+def _wrap(text: str, stream: TextIO) -> str:
+    """Wrap text at the width of a terminal, which itself would break words; commands stay whole."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        line
+        if "cordcal " in line[:_COMMAND_START]
+        else textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 def echo_heading(text: str) -> None:
@@ -256,7 +273,7 @@ def echo_error(text: str) -> None:
     """Print a warning or an error to stderr, also with ``--quiet``."""
     # If stderr is closed, only the text is lost; the exit code stays right.
     with suppress(OSError), writing("stderr"):
-        print(printable(text), file=sys.stderr, flush=True)
+        print(_wrap(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def show_json(value: object) -> None:

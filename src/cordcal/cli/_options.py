@@ -378,7 +378,14 @@ def add_command(
         *([exit_codes] if exit_codes else []),
         *(f"Example: cordcal {example}" for example in examples),
     ]
-    app.command(epilog="\n\n".join(paragraphs))(_with_shared_options(command))
+    # Lines of a docstring are joined: typer would keep their ends in narrower terminals.
+    described = (
+        " ".join(paragraph.split())
+        for paragraph in inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    )
+    app.command(help="\n\n".join(described), epilog="\n\n".join(paragraphs))(
+        _with_shared_options(command)
+    )
 
 
 def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
