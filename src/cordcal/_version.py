@@ -1,4 +1,4 @@
-"""The version, below every floor: pyproject.toml and all rooms read it here."""
+"""The version, which pyproject.toml and every package read here; it imports nothing."""
 
 from __future__ import annotations
 

@@ -536,7 +536,7 @@ def update_stream(
     handler = layouts.lazy_handler(*scores, labels)
     if handler is not None:
         if axis is not None:
-            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
+            raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         updated: AnyStream = handler.update_stream(
             stream, scores, labels, sample_weight, ignore_index
         )

@@ -1,4 +1,4 @@
-"""Choose who applies the row rule: the array engine, the compiled one, or another library.
+"""Choose what applies the row rule: the array engine, the compiled one, or another library.
 
 Both engines give the same bits; only the time differs.  `engine_for` is the whole policy, and
 `KERNEL_WORK` its one threshold.
@@ -146,10 +146,10 @@ def engine_for(job: Job, work: int, *arrays: Floats, weighted: bool = False) -> 
 def compiled_engine(
     job: Job, work: int, dtypes: tuple[NumPyDType, ...] = (), *, weighted: bool = False
 ) -> Engine | None:
-    """Return the compiled engine for this much work, or None if arrays are to do it.
+    """Return the compiled engine for this much work, or None to use the array engine.
 
     Kernels that this process has loaded are used.  Other kernels are loaded or compiled once its
-    work reaches `KERNEL_WORK`.  Otherwise, and without numba, there is none.
+    work reaches `KERNEL_WORK`.  Otherwise, and without numba, None is returned.
     """
     setting = engine_setting()
     if setting == "array":

@@ -205,7 +205,9 @@ class FittedRepair(Estimator, ABC):
         collection = layouts.lazy_handler(original, direct)
         if collection is not None:
             if out is not None or axis is not None:
-                raise InputError("out and axis", "are not served for dask collections", "omit them")
+                raise InputError(
+                    "out and axis", "are not supported for dask collections", "omit them"
+                )
             return collection.transform(self, original, direct, decision, dtype)
         original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
         if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:

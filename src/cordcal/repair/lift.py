@@ -149,7 +149,7 @@ class Lift(FittedRepair):
                 _described(axis, original, direct, labels, decision, sample_weight, weights)
             )
         elif axis is not None:
-            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
+            raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         else:
             weights = self._class_weights(int(np.shape(direct)[1]))
             classes, parts = collection.described(

@@ -197,7 +197,7 @@ def _original_masses(
 ) -> tuple[Vector, Vector]:
     """Return the original masses on the decisions of changed rows, and their complements.
 
-    Other rows do not need them, and are the most.
+    The other rows, which are most of them, do not need these masses.
     """
     mass, rest = np.zeros(len(moved)), np.zeros(len(moved))
     changed = np.flatnonzero(moved)
@@ -444,7 +444,7 @@ def repair(
     def mass_of_row(state: RowState, xp: Any) -> tuple[float, float]:
         return rule.repaired_mass(eta, state, xp=xp)
 
-    # Without a shift, and with weights, rows need another last step.
+    # A row may stay as it is at η = 0, and class weights need another last step.
     is_plain = eta != 0.0 and class_weights is None and reference_weight == 0.5
     if is_plain and len(direct) == 1 and repair_row(original, direct, decision, mass_of_row, out):
         return

@@ -26,8 +26,6 @@ How they stay correct
   (`cordcal._numeric.parallel`).
 * numba's cache checks only one file for changes; so kernels have a digest of all kernel files
   in their names, and a cache that cannot be read is rebuilt (`_jit`).
-
-===============  ====================================================================
 """
 
 from __future__ import annotations
