@@ -229,7 +229,13 @@ def common_pattern(names: Sequence[str], classes: Sequence[str]) -> str | None:
 
 
 def are_default_names(names: Sequence[str]) -> bool:
-    """Whether names are only the positions of the columns: 0, 1, 2 and so on."""
+    """Whether names are only the positions of the columns: 0, 1, 2 and so on.
+
+    Examples
+    --------
+    >>> are_default_names(["0", "1", "2"]), are_default_names(["1", "2", "3"])
+    (True, False)
+    """
     return all(name == str(position) for position, name in enumerate(names))
 
 

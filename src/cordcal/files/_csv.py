@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
+from cordcal._validation.names import are_default_names
 from cordcal.files.columns import ColumnSpec, Sort, grouped, is_other_column
 from cordcal.files.disk import InputFile, first_line, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
@@ -95,7 +96,7 @@ def starts_with_header(
         and (_has_whole_row(rows, fractions) or later_whole_row(fractions))
     )
     if words:
-        sure = is_position(cells) or any(is_other_column(first[at]) for at in words)
+        sure = are_default_names(cells) or any(is_other_column(first[at]) for at in words)
         if distinct and (sure or (fractions and not like_a_row)):
             return True
         return None if distinct else False
@@ -110,17 +111,6 @@ def has_word_above_number(first: Sequence[str], below: Sequence[str]) -> bool:
     """Whether a first line has an entry that is not a number above a column of numbers."""
     pairs = zip(first, below, strict=True)
     return any(above and not is_number(above) and is_number(under) for above, under in pairs)
-
-
-def is_position(names: Sequence[str]) -> bool:
-    """Whether names are just the column numbers 0, 1, 2, ….
-
-    Examples
-    --------
-    >>> is_position(["0", "1", "2"]), is_position(["1", "2", "3"])
-    (True, False)
-    """
-    return list(names) == [str(at) for at in range(len(names))]
 
 
 def whole_rows(columns: Sequence[int], delimiter: str) -> re.Pattern[str]:
@@ -289,7 +279,7 @@ class TextTable:
             return header or has_word
         if not sample:
             is_named = len(first) > 1 and not first[0] and not any(map(_is_non_integer, first))
-            is_header = None if len(first) > 1 and is_position(first) else is_named
+            is_header = None if len(first) > 1 and are_default_names(first) else is_named
         elif self.words and not any(map(is_number, below)):
             is_header = self._has_unique_first_line()
         else:
@@ -609,11 +599,11 @@ def _table_contents(table: TextTable, spec: ColumnSpec) -> Contents:
 def _without_positions(contents: Contents) -> Contents:
     """Drop headings 0, 1, 2, …: pandas writes them above columns that have no names."""
     named, own = (
-        {key: names for key, names in headings.items() if not is_position(names)}
+        {key: names for key, names in headings.items() if not are_default_names(names)}
         for headings in (contents.headings, contents.own_headings)
     )
     names = contents.class_names
-    if names is not None and is_position(names):
+    if names is not None and are_default_names(names):
         names = None
     return replace(contents, class_names=names, headings=named, own_headings=own)
 
