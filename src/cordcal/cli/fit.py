@@ -48,10 +48,9 @@ if TYPE_CHECKING:
     from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD
 
-# Suffixes of other formats, which would be misleading for a model file.
-_OTHER_FORMATS = (
-    *(".arrow", ".csv", ".feather", ".h5", ".hdf5", ".jsonl", ".npy", ".npz", ".parquet"),
-    *(".joblib", ".onnx", ".pickle", ".pkl", ".pt", ".pth"),
+# Suffixes that, like those of score files, would be misleading for a model file.
+_OTHER_SUFFIXES = (
+    *(".joblib", ".onnx", ".pickle", ".pkl"),
     *(".htm", ".html", ".json", ".pdf", ".txt", ".xml"),
 )
 
@@ -275,8 +274,10 @@ def _check_key(calibrator: str) -> None:
 
 def _check_output(output: Path, *, force: bool) -> None:
     """Refuse a path that cannot be written, or with the suffix of another format."""
+    from cordcal.files.formats import FORMATS
+
     suffix = output.suffix.lower()
-    if suffix in _OTHER_FORMATS:
+    if suffix in _OTHER_SUFFIXES or any(suffix in format.suffixes for format in FORMATS):
         raise InputError(
             str(output),
             f"has the suffix {suffix!r}, but a model is written as a safetensors file",
