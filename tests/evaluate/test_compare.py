@@ -111,15 +111,15 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 
 
 def test_all_leaves_out_what_cannot_run() -> None:
-    from cordcal.evaluate.compare import left_out_by
+    from cordcal.evaluate.compare import unsuited_calibrators
 
     keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
     if find_spec("torch") is None:  # adats is trained with torch
-        assert "torch" in left_out_by(keys, 10, True)["adats"]
+        assert "torch" in unsuited_calibrators(keys, 10, True)["adats"]
         del keys["adats"]
-    assert set(left_out_by(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
-    assert set(left_out_by(keys, 101, False)) == {"mcct-i", "adats"} & {*keys}
-    assert left_out_by(keys, 100, True) == {}
+    assert set(unsuited_calibrators(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
+    assert set(unsuited_calibrators(keys, 101, False)) == {"mcct-i", "adats"} & {*keys}
+    assert unsuited_calibrators(keys, 100, True) == {}
     logits, labels = rows(300, 3)
     logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
     comparison = cordcal.compare(logits, labels)

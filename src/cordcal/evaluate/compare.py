@@ -193,7 +193,7 @@ def compare(
     }
     left_out = {}
     if not selection.explicit:
-        left_out = left_out_by(selection.by_name, classes, features is not None)
+        left_out = unsuited_calibrators(selection.by_name, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(checked, truth, features, evaluation, splits, seed, groups)
     caveats = find_caveats(checked, truth, names=names)
@@ -211,9 +211,10 @@ def compare(
             waiting.remove(name)
             progress(name)
 
-    by_key = {str(key): name for name, key in running.items() if _is_lifted(key, preserve)}
+    # Lift needs held-out probabilities of these: they are fitted together, on threads.
+    lifted = {str(key): name for name, key in running.items() if _is_lifted(key, preserve)}
     for part in parts:
-        part.fit_cache.fit_all(list(by_key), lambda key: report(by_key[key]))
+        part.fit_cache.fit_all(list(lifted), lambda key: report(lifted[key]))
     for name, candidate in running.items():
         report(name)
         try:
@@ -350,7 +351,7 @@ def _default_name(calibrator: AnyCalibrator) -> str:
     return str(getattr(calibrator, "key", getattr(calibrator, "__name__", class_name)))
 
 
-def left_out_by(keys: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+def unsuited_calibrators(keys: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
     """Return the calibrators that the data do not allow, each with the reason."""
     reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in keys}
     return {key: reason for key, reason in reasons.items() if reason is not None}
@@ -381,7 +382,7 @@ class Split:
     original, labels, features
         The rows to evaluate on.
     rows : ndarray of int
-        Which rows of the population these are; resamples draw from the population.
+        The numbers of the rows to evaluate on in the population, from which resamples draw.
     groups : ndarray of str or None
         The group of each row to evaluate on.
     """
@@ -411,7 +412,7 @@ def make_splits(
     seed: int,
     groups: ArrayLike,
 ) -> tuple[list[Split], int]:
-    """Return the splits, and how many rows a resample draws from."""
+    """Return the splits, and the size of the population that resamples draw from."""
     if splits < 1:
         raise InputError("splits", f"is {splits}", "pass 1 or more")
     matrix = None if features is None else np.asarray(features)
@@ -438,10 +439,10 @@ def make_splits(
         truth = check_labels(evaluation[1], *test.shape)
         rows = np.arange(len(truth))
         original = CheckedScores.from_scores(test, scores.kind)
-        by = None if groups is None else few_groups(groups, len(truth))
-        return [Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
+        test_groups = None if groups is None else few_groups(groups, len(truth))
+        return [Split(scores, labels, None, original, truth, None, rows, test_groups)], len(truth)
     count = len(labels)
-    by = None if groups is None else few_groups(groups, count)
+    all_groups = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
     if count < 2:
         raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
@@ -459,7 +460,7 @@ def make_splits(
                 labels[test_rows],
                 None if matrix is None else matrix[test_rows],
                 test_rows,
-                None if by is None else by[test_rows],
+                None if all_groups is None else all_groups[test_rows],
             )
         )
     return parts, count

@@ -26,7 +26,7 @@ from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import Imported, adapted
 from cordcal.calibrators.registry import takes_features
-from cordcal.evaluate.compare import left_out_by
+from cordcal.evaluate.compare import unsuited_calibrators
 from cordcal.files.disk import write_text
 from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
@@ -315,7 +315,7 @@ class Plan:
         named = spec.calibrators or ()
         every = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
         keys = [key for key in every if key not in self.study.own]
-        reasons = left_out_by(keys, facts.classes, facts.features)
+        reasons = unsuited_calibrators(keys, facts.classes, facts.features)
         reasons = {key: why for key, why in reasons.items() if key not in named}
         if spec.calibrators is not None:
             for key in self.study.calibrators:

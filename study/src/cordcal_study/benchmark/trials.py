@@ -25,7 +25,7 @@ from cordcal.calibrators import calibrator_class, make
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator, predict_calibrated
 from cordcal.calibrators.registry import is_network
-from cordcal.evaluate.compare import left_out_by
+from cordcal.evaluate.compare import unsuited_calibrators
 from cordcal.evaluate.statistics import at_end
 from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift
@@ -264,7 +264,7 @@ ALL, PRESERVING = "all", "preserving"
 def left_out(plan: Plan, benchmark: Benchmark, spec: SetSpec) -> dict[str, str]:
     """Return the calibrators that do not run on a set, and why."""
     facts = plan.facts(spec)
-    reasons = left_out_by(benchmark.calibrators, facts.classes, facts.features)
+    reasons = unsuited_calibrators(benchmark.calibrators, facts.classes, facts.features)
     for key in benchmark.calibrators:
         limit = benchmark.max_classes.get(key)
         if limit is not None and facts.classes > limit:
