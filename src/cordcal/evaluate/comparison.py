@@ -273,12 +273,12 @@ class Comparison:
             output = advice.key, advice.output
         return Advice(
             output,
-            advice.headline,
-            advice.reason,
-            advice.figures,
-            advice.simpler,
-            advice.if_changing,
-            advice.with_rule,
+            headline=advice.headline,
+            reason=advice.reason,
+            figures=advice.figures,
+            simpler=advice.simpler,
+            if_changing=advice.if_changing,
+            with_rule=advice.with_rule,
         )
 
     def _settings(self) -> dict[str, str | int]:

@@ -1,6 +1,6 @@
-"""Resampling and intervals, certified error rates, and the cost of keeping predictions.
+"""Resampling, tests of the need to calibrate, certified error rates, and the constraint's cost.
 
-*Likelihood-ratio tests* tell whether calibration is needed.
+*Likelihood-ratio tests* show whether calibration is needed.
 
 *Certified error rates* hold with a stated confidence.  The rows must be independent, unweighted
 and not used to fit.  Given the confidences, the number of wrong predictions above a threshold is

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10_000
 # A longer heading takes two lines.
 _LONG_HEADING = 14
-# Labels that are short enough to leave room for the texts.
+# The labels of `Advice`, up to the colon, are replaced by these, which leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
 _WITH_RULE = "With --rule learnt"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
