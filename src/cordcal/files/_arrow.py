@@ -16,7 +16,7 @@ import numpy as np
 
 from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal._numeric.types import NumPyArray
-from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
+from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, ColumnType, Grouping, grouped
 from cordcal.files.disk import InputFile, first_line, import_arrow, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import PartColumns, Passthrough, concat
@@ -67,14 +67,14 @@ def group_fields(schema: pyarrow.Schema, spec: ColumnSpec, where: str) -> Groupi
     if len(set(schema.names)) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
         raise InputError(where, f"has two columns called {twice!r}", "give each its own name")
-    sorts = {
-        field.name: _sort(arrow.types, field.type, is_key=field.name == spec.key)
+    column_types = {
+        field.name: _column_type(arrow.types, field.type, is_key=field.name == spec.key)
         for field in schema
     }
-    return grouped(sorts, spec, where)
+    return grouped(column_types, spec, where)
 
 
-def _sort(types: ModuleType, kind: pyarrow.DataType, *, is_key: bool) -> Sort:
+def _column_type(types: ModuleType, kind: pyarrow.DataType, *, is_key: bool) -> ColumnType:
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
         # Lists of integers are not scores, unless the caller names the column.
         inner = kind.value_type

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal._validation.names import are_default_names
-from cordcal.files.columns import ColumnSpec, Sort, grouped, is_other_column
+from cordcal.files.columns import ColumnSpec, ColumnType, grouped, is_other_column
 from cordcal.files.disk import InputFile, first_line, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
@@ -327,7 +327,7 @@ class TextTable:
             )
 
     @property
-    def sorts(self) -> dict[str, Sort]:
+    def column_types(self) -> dict[str, ColumnType]:
         """The type of each column, judged by its first cell."""
         numeric = set(self.numeric)
         return {
@@ -569,7 +569,7 @@ class CsvSource(InMemorySource):
 
 
 def _table_contents(table: TextTable, spec: ColumnSpec) -> Contents:
-    grouping = grouped(table.sorts, spec, table.name, named=table.has_header)
+    grouping = grouped(table.column_types, spec, table.name, named=table.has_header)
 
     def other_columns(matrix: str) -> Passthrough:
         used = grouping.matrices[matrix]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import NumPyArray
-from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
+from cordcal.files.columns import ColumnSpec, ColumnType, Grouping, grouped
 from cordcal.files.disk import InputFile, check_size, import_arrow, limit, no_rows
 from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
@@ -79,10 +79,10 @@ def group_keys(rows: Sequence[Row], spec: ColumnSpec, where: str) -> Grouping:
         for key, value in row.items():
             if first.get(key) is None:
                 first[key] = value
-    return grouped({key: _sort(value) for key, value in first.items()}, spec, where)
+    return grouped({key: _column_type(value) for key, value in first.items()}, spec, where)
 
 
-def _sort(value: Any) -> Sort:
+def _column_type(value: Any) -> ColumnType:
     if isinstance(value, list):
         return "list" if value and all(_is_number(entry) for entry in value) else "other"
     return "float" if _is_number(value) else "other"

@@ -19,7 +19,7 @@ _GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)
 # Name of the matrix of numeric columns without a common prefix.
 SCORES = "scores"
 
-Sort = Literal["list", "float", "integer", "other"]
+ColumnType = Literal["list", "float", "integer", "other"]
 """The type of a column."""
 
 
@@ -221,7 +221,7 @@ class Grouping:
 
 
 def grouped(
-    sorts: Mapping[str, Sort], spec: ColumnSpec, where: str, *, named: bool = True
+    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str, *, named: bool = True
 ) -> Grouping:
     """Group the columns of a table into matrices and vectors.
 
@@ -231,7 +231,7 @@ def grouped(
 
     Parameters
     ----------
-    sorts : mapping of str to str
+    column_types : mapping of str to str
         The type of each column.
     spec : ColumnSpec
         Where the reader should look.
@@ -242,23 +242,27 @@ def grouped(
 
     Examples
     --------
-    >>> sorts = {"id": "integer", "cat": "float", "dog": "float", "when": "other"}
-    >>> grouped(sorts, ColumnSpec(), "s.csv").matrices
+    >>> column_types = {"id": "integer", "cat": "float", "dog": "float", "when": "other"}
+    >>> grouped(column_types, ColumnSpec(), "s.csv").matrices
     {'scores': ('cat', 'dog')}
     """
-    lists = {heading: (heading,) for heading, sort in sorts.items() if sort == "list"}
-    scores = _named_scores(sorts, spec, where) or (
-        _model_scores(sorts, spec, where) if named else None
+    lists = {
+        heading: (heading,)
+        for heading, column_type in column_types.items()
+        if column_type == "list"
+    }
+    scores = _named_scores(column_types, spec, where) or (
+        _model_scores(column_types, spec, where) if named else None
     )
     groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
     features = spec.own_features
     if features is not None:
-        columns = matching(features, list(sorts), where)
+        columns = matching(features, list(column_types), where)
         if not (len(columns) == 1 and next(iter(columns)) in lists):
-            groups[FEATURE_NAMES[0]] = _numeric(columns, sorts, where, "features")
+            groups[FEATURE_NAMES[0]] = _numeric(columns, column_types, where, "features")
     used = {heading for group in groups.values() for heading in group} | spec.claimed_columns
     if scores is None:
-        groups |= _by_heading(sorts, used, alone=not lists)
+        groups |= _by_heading(column_types, used, alone=not lists)
     ordered = groups
     if named:
         ordered = {name: _in_order(group, _order(name, spec)) for name, group in groups.items()}
@@ -266,7 +270,7 @@ def grouped(
     used = {heading for group in matrices.values() for heading in group} | lists.keys()
     return Grouping(
         matrices=lists | matrices,
-        vectors=tuple(heading for heading in sorts if heading not in used),
+        vectors=tuple(heading for heading in column_types if heading not in used),
         names=_names(ordered) if named else {},
         own_names=_names(groups) if named else {},
     )
@@ -291,13 +295,15 @@ def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str,
     return {headings[name]: name for name in names}
 
 
-def _named_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
+def _named_scores(
+    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str
+) -> dict[str, str] | None:
     patterns = spec.columns
     if patterns is None and spec.pattern is not None and spec.key is None:
-        patterns = spec.pattern if have_match(spec.pattern, list(sorts)) else None
+        patterns = spec.pattern if have_match(spec.pattern, list(column_types)) else None
     if patterns is None:
         return None
-    scores = matching(patterns, list(sorts), where)
+    scores = matching(patterns, list(column_types), where)
     headings: dict[str, str] = {}
     for heading, name in scores.items():
         if headings.setdefault(name, heading) != heading:
@@ -307,14 +313,14 @@ def _named_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> di
                 "name one column per class with {option}",
                 option=("columns", "a,b,…"),
             )
-    return _numeric(scores, sorts, where, "scores")
+    return _numeric(scores, column_types, where, "scores")
 
 
 def _numeric(
-    columns: dict[str, str], sorts: Mapping[str, Sort], where: str, what: str
+    columns: dict[str, str], column_types: Mapping[str, ColumnType], where: str, what: str
 ) -> dict[str, str]:
     for heading in columns:
-        if sorts[heading] not in ("float", "integer"):
+        if column_types[heading] not in ("float", "integer"):
             raise InputError(
                 where,
                 f"has no numbers in the column {heading!r}",
@@ -323,33 +329,35 @@ def _numeric(
     return columns
 
 
-def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
+def _model_scores(
+    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str
+) -> dict[str, str] | None:
     """Return the columns that have the names of a model's classes."""
     classes = spec.classes
     if classes is None or spec.key is not None:
         return None
-    missing = [name for name in classes if sorts.get(name) not in ("float", "integer")]
+    missing = [name for name in classes if column_types.get(name) not in ("float", "integer")]
     if not missing:
         names = set(classes)
-        return {name: name for name in sorts if name in names}
+        return {name: name for name in column_types if name in names}
     if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
         raise InputError(
             where,
             f"has no column of numbers for the class {missing[0]!r}",
-            f"it has {list_names(list(sorts))}; name the columns with {{option}}",
+            f"it has {list_names(list(column_types))}; name the columns with {{option}}",
             option=("columns", "a,b,…"),
         )
     return None
 
 
 def _by_heading(
-    sorts: Mapping[str, Sort], used: set[str], *, alone: bool
+    column_types: Mapping[str, ColumnType], used: set[str], *, alone: bool
 ) -> dict[str, dict[str, str]]:
     """Group headings such as ``direct:cat``; without any, the remaining numeric columns."""
     groups: dict[str, dict[str, str]] = {}
     loose: list[str] = []
-    for heading, sort in sorts.items():
-        if heading in used or sort not in ("float", "integer"):
+    for heading, column_type in column_types.items():
+        if heading in used or column_type not in ("float", "integer"):
             continue
         grouped = _GROUP.fullmatch(heading)
         if grouped is not None:
@@ -357,7 +365,7 @@ def _by_heading(
         elif heading.lower() not in _NOT_SCORES:
             loose.append(heading)
     # Scores are not counts: among floating numbers an integer is an identifier or an age.
-    floating = [heading for heading in loose if sorts[heading] == "float"]
+    floating = [heading for heading in loose if column_types[heading] == "float"]
     loose = floating or loose
     if groups or not alone or len(loose) < 2:  # one column of numbers is labels, not scores
         return groups
