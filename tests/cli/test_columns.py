@@ -185,3 +185,12 @@ def test_labels_are_words_in_a_file_of_their_own(
     assert "words.csv has no numbers" in call("fit", "words.csv", *TS)[2]
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
     assert call("fit", "s.csv", "--labels", "few.csv", *options, "c.safetensors")[0] == 2
+
+
+def test_columns_that_apply_wrote_are_named_by_their_pattern(call, tables: Path) -> None:
+    labels = ("--labels-column", "truth", "--columns", "score_*")
+    assert call("fit", "scored.csv", *labels, *TS, "--output", "m.safetensors")[0] == 0
+    assert call("apply", "m.safetensors", "scored.csv", "--output", "o.csv")[0] == 0
+    code, _, errors = call("check", "o.csv", "--original", "scored.csv", "--max", "tpcr=0")
+    assert code == 0, errors
+    assert "the scores are its 3 columns repaired:* (choose others" in errors

@@ -202,10 +202,12 @@ def _kind_name(kind: InputKind | None) -> Kind | None:
 def _echo_columns(scores: Scores | ScoreFile, inputs: InputOptions) -> None:
     """Print which columns were read as scores if the command does not name any."""
     if scores.columns and inputs.columns is None:
-        names = _list_columns(scores.columns)
+        prefix, separator, _ = scores.columns[0].partition(":")  # as `apply` names columns
+        shared = f"{prefix}:*" if separator and scores.key == prefix else None
+        names = shared or _list_columns(scores.columns)
         echo_info(
             f"{scores.path}: the scores are its {len(scores.columns)} columns {names} "
-            f"(--columns names others)"
+            "(choose others with --columns)"
         )
 
 

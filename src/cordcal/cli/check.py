@@ -207,8 +207,8 @@ def check(
             remedy = _REMEDIES.get(verdict.detail, "")
             if by_argmax and verdict.outcome == "failed" and verdict.gate.measure == "tpcr":
                 remedy = (
-                    "; `apply` keeps every prediction: if the model has a rule of class weights, "
-                    "pass it as --model"
+                    "; `apply` keeps every prediction, so are the rows of both files in the same "
+                    "order? If the model has a rule of class weights, pass it as --model"
                 )
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
