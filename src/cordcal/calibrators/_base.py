@@ -9,7 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
@@ -22,7 +22,7 @@ from cordcal._errors import InputError, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain, softmax
 from cordcal._numeric.parallel import one_blas_thread
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Record, Vector
 from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_two_classes, check_weights
@@ -118,7 +118,7 @@ def _format_term(word: str, count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Record):
     """The properties of a calibrator, as `describe` lists them."""
 
     key: str
@@ -130,10 +130,6 @@ class Facts:
     takes_masked: bool
     cost: str
     reference: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as a dictionary."""
-        return asdict(self)
 
 
 class FactTable(tuple[Facts, ...]):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Meta
+from cordcal._numeric.types import Floats, Meta, Record
 from cordcal.repair.lift_rule import Curve, Mode
 
 
 @dataclass(frozen=True)
-class Construction:
+class Construction(Record):
     """The record of `CORD.fit`.
 
     Attributes
@@ -58,10 +58,6 @@ class Construction:
     passes: int = field(compare=False)
     effective_n: float
 
-    def to_dict(self) -> Meta:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Meta) -> Construction:
         """Rebuild a record from the values of `to_dict`, also after a JSON round trip."""
@@ -88,7 +84,7 @@ class Construction:
 
 
 @dataclass(frozen=True)
-class RankingConstruction:
+class RankingConstruction(Record):
     """The record of `CORD.fit` if it preserves more than the first rank.
 
     Attributes
@@ -124,10 +120,6 @@ class RankingConstruction:
     def decision_given(self) -> bool:
         """Whether the caller passed ``decision=``."""
         return self.levels[0].decision_given
-
-    def to_dict(self) -> Meta:
-        """Return the records as plain Python values."""
-        return {"levels": [level.to_dict() for level in self.levels]}
 
     @classmethod
     def from_dict(cls, values: Meta) -> RankingConstruction:
@@ -202,7 +194,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class LiftConstruction:
+class LiftConstruction(Record):
     """The record of `Lift.fit`.
 
     Attributes
@@ -257,10 +249,6 @@ class LiftConstruction:
     def curve(self) -> Curve:
         """The three parameters."""
         return Curve(self.alpha, self.beta, self.gamma)
-
-    def to_dict(self) -> Meta:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Meta) -> LiftConstruction:
