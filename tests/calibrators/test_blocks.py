@@ -10,9 +10,9 @@ import pytest
 
 import cordcal
 from cordcal import calibrators
-from cordcal.calibrators import _base
+from cordcal.calibrators import _base, temperature
 
-from .conftest import fit_map, make_map, noisy_logits, predict_map
+from .conftest import BRIEF, fit_map, make_map, noisy_logits, predict_map
 
 ROWS, CLASSES = 230, 5
 ENTRIES = 64  # blocks of 12 rows, the last one shorter
@@ -29,6 +29,8 @@ def test_a_calibrator_in_blocks(
         expected = predict_map(whole, scores)
         block_entries(ENTRIES)
         monkeypatch.setattr(_base, "BLOCK_ENTRIES", ENTRIES)
+        if key not in BRIEF:  # fits that converge, from a start on every fifth row
+            monkeypatch.setattr(temperature, "_SUBSAMPLE_ENTRIES", ROWS * CLASSES // 5)
         np.testing.assert_allclose(predict_map(whole, scores), expected, rtol=1e-12)
         again = fit_map(make_map(key), scores, labels)
     np.testing.assert_allclose(predict_map(again, scores), expected, atol=1e-6)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from cordcal.evaluate import baseline
 from cordcal.evaluate.baseline import Fingerprint, codes_of
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(7), 200)
 
 
-def test_order_blocks_and_layout_do_not_matter() -> None:
+def test_order_blocks_and_layout_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Fingerprint.of(ROWS)
     shuffled = ROWS[np.random.default_rng(1).permutation(200)]
     assert Fingerprint.of(shuffled) == whole
     assert Fingerprint.of(np.asfortranarray(ROWS)) == whole
     assert Fingerprint.of(ROWS[:77]) + Fingerprint.of(ROWS[77:]) == whole
+    monkeypatch.setattr(baseline, "_BLOCK_ENTRIES", 100)
+    assert Fingerprint.of(ROWS) == whole
 
 
 def test_the_same_numbers_in_another_dtype() -> None:
