@@ -187,7 +187,7 @@ def _different_classes_error(
         return InputError(
             where,
             f"has the class {names[0]!r} where {source} has {first!r}",
-            f"call the classes alike: there, read the columns with the pattern {pattern!r}",
+            f"use the same names in both: read those columns with the pattern {pattern!r}",
         )
     if missing and extra:
         return InputError(

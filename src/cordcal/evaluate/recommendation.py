@@ -66,7 +66,7 @@ class ChangedPredictions(Record):
     Attributes
     ----------
     key : str
-        The calibrator; its direct probabilities are meant.
+        The calibrator; the other fields describe its direct probabilities.
     n_changed : int
         How many predictions it changes on the evaluation rows.
     accuracy : Interval

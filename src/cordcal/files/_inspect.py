@@ -19,7 +19,7 @@ from cordcal.files.disk import open_regular
 from cordcal.files.formats import open_source
 from cordcal.files.models import is_model, load
 from cordcal.files.parts import parts_of
-from cordcal.files.selection import ROWS_THAT_TELL, check_whole_vectors, sum_deviation
+from cordcal.files.selection import MIN_ROWS_TO_JUDGE, check_whole_vectors, sum_deviation
 from cordcal.files.sources import Contents
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
@@ -171,7 +171,7 @@ class _ArraySummary:
         self.within_one = self.within_one and inside and highest <= 1.0
         if self.within_one:
             self.deviation = max(self.deviation, deviation)
-        if len(matrix) >= ROWS_THAT_TELL:
+        if len(matrix) >= MIN_ROWS_TO_JUDGE:
             self.top_k_problems.append(_top_k_problem(matrix, self.name))
 
     def _flag(self, what: str, flags: npt.NDArray[np.bool_]) -> None:

@@ -16,7 +16,7 @@ from cordcal.files.formats import FORMATS, open_contents
 from cordcal.files.sources import Contents
 
 # With fewer rows, all may be sorted by chance.
-ROWS_THAT_TELL = 8
+MIN_ROWS_TO_JUDGE = 8
 
 
 def looks_like(scores: NumPyArray) -> Kind:
@@ -53,7 +53,7 @@ def sum_deviation(scores: NumPyArray) -> float:
 
 def _are_sorted(scores: NumPyArray) -> bool:
     """Whether every row is in descending order; the first rows settle most files."""
-    first_rows = (np.diff(scores[:ROWS_THAT_TELL], axis=1) <= 0).all()
+    first_rows = (np.diff(scores[:MIN_ROWS_TO_JUDGE], axis=1) <= 0).all()
     return bool(first_rows and (np.diff(scores, axis=1) <= 0).all())
 
 
@@ -64,7 +64,7 @@ def check_whole_vectors(scores: NumPyArray, name: str) -> None:
     ranks, not classes, so they cannot be calibrated.
     """
     rows, width = scores.shape
-    if rows < ROWS_THAT_TELL or not _are_sorted(scores):
+    if rows < MIN_ROWS_TO_JUDGE or not _are_sorted(scores):
         return
     if scores.max() <= 0.0:
         mass, what = np.exp(scores.astype(np.float64)).sum(axis=1), "log-probabilities"

@@ -194,7 +194,7 @@ RIDGES = (5.0, 20.0, 80.0, 320.0)
 _SETTLED = 1e-26
 # Below this, per row, a full step cannot overshoot, and loss differences are mostly rounding.
 _NEAR = 1e-12
-_MOST_STEPS = 200
+_MAX_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class _Problem:
         at = np.flatnonzero((*free, True))
         theta = np.where((*free, True), start, 0.0)
         value, gradient, hessian = self.evaluate(theta)
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             step = np.zeros(3)
             step[at] = -np.linalg.solve(hessian[np.ix_(at, at)], gradient[at])
             decrement = -float((gradient * step).sum()) / self.rows
