@@ -323,3 +323,10 @@ def test_help_is_wrapped_by_the_terminal_alone(call) -> None:
     (line,) = [line for line in lines if line.startswith("Later processes load them")]
     following = lines[lines.index(line) + 1]
     assert len(line) + len(following.split()[0]) >= 78
+
+
+def test_answers_without_their_option_are_listed_by_field(call, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"logprobs": {"A": -0.1, "B": -2.0}, "answer": "A"}\n' * 30)
+    code, _, errors = call("fit", "a.jsonl", "--output", "m")
+    assert code == 2
+    assert "it has logprobs, answer; a language model's answers" in errors

@@ -262,8 +262,10 @@ def choose_matrix(contents: Contents, key: str | None, role: str, input: Kind | 
     if not matrices:
         hint = f"it has {list_arrays(contents)}"
         if contents.format == "jsonl" and not _ANSWERS.isdisjoint(contents.vectors):
-            hint += (
-                "; a language model's answers are read with cordcal.llm.read_answers, or --answers"
+            # Without shapes: these are the first rows only.
+            hint = (
+                f"it has {', '.join(contents.vectors)}; a language model's answers are read with "
+                "cordcal.llm.read_answers, or --answers"
             )
         raise InputError(contents.path, "holds no matrix of scores (rows × classes)", hint)
     first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
