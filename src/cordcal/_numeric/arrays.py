@@ -190,6 +190,8 @@ def row_blocks(
     They have at least ``least`` and at most ``most`` rows, except for the last one.
     """
     size = min(max(least, entries // classes), most)
+    if 0 < rows <= size:
+        return [slice(0, rows)]
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 

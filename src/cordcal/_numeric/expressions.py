@@ -12,11 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cordcal._numeric.types import Array, Domain, Kind, Namespace, Parameters
+from cordcal._numeric.types import Array, Domain, Kind, Namespace, NumPyArray, Parameters
 
 # Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
 # anyway, and products with them stay finite.
 LOWEST_SHIFTED = -1e15
+
+# From so many rows of at most so many classes on, reductions over columns are faster.
+_MANY_ROWS, _SHORT_ROW = 64, 48
 
 
 def copied(x: Array, xp: Namespace) -> Array:
@@ -119,9 +122,15 @@ def row_sum(x: Array, xp: Namespace) -> Array:
 
 def row_max(x: Array, xp: Namespace) -> Array:
     """Return the maximum of each row, as a column."""
-    if xp is np:
-        return np.maximum.reduce(x, axis=1, keepdims=True)
-    return xp.max(x, axis=1, keepdims=True)
+    return extreme_of_rows(np.maximum, x) if xp is np else xp.max(x, axis=1, keepdims=True)
+
+
+def extreme_of_rows(largest_or_smallest: np.ufunc, x: NumPyArray) -> Array:
+    """Return ``np.maximum`` or ``np.minimum`` over each row, as a column."""
+    if x.shape[1] <= _SHORT_ROW and len(x) >= _MANY_ROWS:
+        # NumPy reduces row by row, which takes five times as long as a copy for ten classes.
+        return largest_or_smallest.reduce(np.ascontiguousarray(x.T), axis=0)[:, None]
+    return largest_or_smallest.reduce(x, axis=1, keepdims=True)
 
 
 def shares(masses: Array, xp: Namespace) -> Array:

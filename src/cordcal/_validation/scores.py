@@ -18,7 +18,7 @@ from cordcal._numeric.arrays import (
     row_blocks,
     to_numpy,
 )
-from cordcal._numeric.expressions import in_domain
+from cordcal._numeric.expressions import extreme_of_rows, in_domain
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -357,14 +357,16 @@ def _checked_blocks(
         raw = scores[at]
         block = buffer[: raw.shape[0]] if out is None else out[at]
         block[:] = raw
-        low, high = raw.min(axis=1), raw.max(axis=1)
+        low, high = (extreme_of_rows(ufunc, raw)[:, 0] for ufunc in (np.minimum, np.maximum))
         total = _row_sums(block) if kind == "probabilities" else None
         if not _is_valid(low, high, total, raw.dtype, masked=masked):
             with renumber_rows(at.start):
                 raise_first(*score_errors(scores[at.start :], kind, masked=masked, owner=owner))
         if total is None:
-            like_probabilities = like_probabilities and _look_like_probabilities(
-                raw, strict=fitting
+            like_probabilities = (
+                like_probabilities
+                and not low[0] < 0.0
+                and _look_like_probabilities(raw, strict=fitting)
             )
         else:
             max_deviation = max(max_deviation, float(np.abs(total - 1.0).max()))
@@ -395,7 +397,7 @@ def _is_valid(
     masked: bool,
 ) -> bool:
     """Whether all rows of a block are valid; their extremes and sums (of probabilities) decide."""
-    if not np.isfinite(high).all():
+    if np.count_nonzero(np.isfinite(high)) < high.size:
         return False
     if total is None:
         return masked or not bool(np.isneginf(low).any())
@@ -486,7 +488,7 @@ def _look_like_probabilities(block: Floats, *, strict: bool) -> bool:
 
     With ``strict`` one-hot rows and rows with rounded sums count as well.
     """
-    if block[0].min() < 0.0 or block.min() < 0.0 or block.max() > 1.0:
+    if block.min() < 0.0 or block.max() > 1.0:
         return False
     if not strict and np.isin(block, (0.0, 1.0)).all():
         return False  # a few one-hot rows may be either kind
@@ -561,7 +563,7 @@ class CheckedScores:
     @functools.cached_property
     def has_masked(self) -> bool:
         """Whether any logit is −inf."""
-        return self.kind == "logits" and bool(self.raw.min() == -np.inf)
+        return self.kind == "logits" and bool(np.minimum.reduce(self.raw, axis=None) == -np.inf)
 
     def release(self) -> None:
         """Free p⁰, which is computed again when it is needed."""

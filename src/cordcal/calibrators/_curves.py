@@ -133,9 +133,8 @@ class CurveSearch:
     # Without a table: the steps of a binary search, or all abscissas of one curve if they are few.
     strides: list[int]
     counted: list[float]
-    # Abscissas, values and slopes, and each curve's part of them, if there are few curves.
-    lists: tuple[list[float], ...]
-    ranges: list[tuple[int, int]]
+    # Each curve's knots, and its half-lines' abscissas, values and slopes, if there are few curves.
+    lists: list[tuple[list[float], ...]]
     # What the kernel gets, except for the entries, if it can evaluate the curves.
     compiled: tuple[Any, ...] | None
 
@@ -147,8 +146,11 @@ class CurveSearch:
         )
         origin, strides = start[:-1], params["stride_"].tolist()
         curves, is_single = origin.size, origin.size == 1
-        # Many curves are evaluated at many entries.
-        lists = tuple(part.tolist() for part in (x, y, slope)) if curves <= _FEW_ENTRIES else ()
+        lists: list[tuple[list[float], ...]] = []
+        if curves <= _FEW_ENTRIES:  # many curves are evaluated at many entries
+            for begin, end in itertools.pairwise(start.tolist()):
+                parts = (x[begin + 1 : end], *(part[begin:end] for part in (x, y, slope)))
+                lists.append(tuple(part.tolist() for part in parts))
         counted = x[1:].tolist() if is_single and x.size <= _FEW_POINTS else []
         # Above zero, because the bits of −0 are those of the smallest integer.
         low = max(float(x[np.minimum(origin + 2, start[1:] - 1)].min()), np.finfo(np.float64).tiny)
@@ -167,7 +169,6 @@ class CurveSearch:
         if table is not None:
             origin = np.arange(curves) * table.shape[1] - (_bits(bounds[0]) >> shift)
             table = (table + moved[:, None]).ravel()
-        ranges = list(itertools.pairwise(start.tolist()))
         compiled: tuple[Any, ...] | None = None
         if table is not None:
             compiled = (padded_x, padded_y, padded_slope, origin, table, *bounds, shift)
@@ -184,7 +185,6 @@ class CurveSearch:
             strides,
             counted,
             lists,
-            ranges,
             compiled,
         )
 
@@ -212,12 +212,12 @@ class CurveSearch:
 
     def _evaluate_few(self, x: Array) -> Array:
         """Evaluate a curve at each entry in place, one by one."""
-        begin_x, begin_y, slope = self.lists
         values = []
-        for value, (begin, end) in zip(x.ravel().tolist(), itertools.cycle(self.ranges)):
-            at = max(bisect_right(begin_x, value, begin, end) - 1, begin)
+        for value, curve in zip(x.ravel().tolist(), itertools.cycle(self.lists)):
+            knots, begin_x, begin_y, slope = curve
+            at = bisect_right(knots, value)
             values.append(slope[at] * (value - begin_x[at]) + begin_y[at])
-        x[...] = np.reshape(values, x.shape)
+        x.flat = values
         return x
 
     def _find(

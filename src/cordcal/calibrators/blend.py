@@ -297,35 +297,40 @@ class Blend(Calibrator):
         direct = np.empty(original.raw.shape)
         blocks = row_blocks(original.rows, original.classes, entries=BLOCK_ENTRIES)
         if len(blocks) == 1:
-            _mix(members, original, direct)
+            members.mix(original, direct)
             return direct
-        prepare_curves(direct.size * sum("search_" in member.params for member in members))
+        prepare_curves(direct.size * sum("search_" in member.params for member in members.members))
 
         def predict(part: slice) -> None:
             for rows in blocks[part]:
-                _mix(members, original.take(rows), direct[rows])
+                members.mix(original.take(rows), direct[rows])
 
         # The blocks do not depend on the number of threads: products of matrices may round
         # differently with another number of rows.
         list(run_blocks(predict, len(blocks), BLOCK_ENTRIES, default_threads(), len(blocks)))
         return direct
 
-    def _numpy_members(self) -> list[_Member]:
+    def _numpy_members(self) -> _Members:
         """Return the members for NumPy, prepared once for the same fitted attributes."""
-        calibrators = self.members_.values()
         attributes: list[Any] = [self.weights_]
-        attributes += [c._numpy_parameters() if c._is_mapped() else c for c in calibrators]
+        for calibrator in self.members_.values():
+            attributes += vars(calibrator).values()
         known = _known_members.get(self)
-        if known is None or any(map(operator.is_not, attributes, known[0])):
-            parameters = [c._numpy_parameters() if c._is_mapped() else {} for c in calibrators]
+        if (
+            known is None
+            or len(known[0]) != len(attributes)
+            or any(map(operator.is_not, attributes, known[0]))
+        ):
+            parameters = [
+                calibrator._numpy_parameters() if calibrator._is_mapped() else {}
+                for calibrator in self.members_.values()
+            ]
             common = _common_scalars(parameters)
             members = [
-                _Member(c, c.log_floor_, share, params, _agrees(params, common))
-                for c, share, params in zip(
-                    calibrators, self.weights_.tolist(), parameters, strict=True
-                )
+                _Member.of(c, c.log_floor_, params, _agrees(params, common))
+                for c, params in zip(self.members_.values(), parameters, strict=True)
             ]
-            known = _known_members[self] = attributes, members
+            known = _known_members[self] = attributes, _Members(members, self.weights_)
         return known[1]
 
     def _accepts_masked(self) -> bool:
@@ -366,10 +371,9 @@ class Blend(Calibrator):
         for key, inner in parameters.items():
             agrees = not any(name in inner for name in _SHARED_SCALARS)
             own = {**common, **inner} if agrees else inner
-            members.append(_Member(calibrator_class(key), own["log_floor_"], 1.0, own, agrees))
+            members.append(_Member.of(calibrator_class(key), own["log_floor_"], own, agrees))
         rows = _Rows(lambda domain, floor: in_domain(scores, kind, domain, floor, xp), xp)
-        _, parts = rows.map(members)  # in the order of the shares
-        stacked = xp.reshape(xp.concat(parts, axis=0), (len(members), -1))
+        stacked = xp.reshape(xp.concat(rows.map(members), axis=0), (len(members), -1))
         return xp.reshape(xp.matmul(params["shares_"], stacked), (-1, scores.shape[1]))
 
     @classmethod
@@ -410,7 +414,7 @@ class Blend(Calibrator):
 
 
 # The members of a blend for NumPy, and the attributes they were prepared from.
-_known_members: WeakKeyDictionary[Blend, tuple[list[Any], list[_Member]]] = WeakKeyDictionary()
+_known_members: WeakKeyDictionary[Blend, tuple[list[Any], _Members]] = WeakKeyDictionary()
 
 # Scalars of early steps, which members with the same values share.
 _SHARED_SCALARS = ("temperature_", "mix_")
@@ -432,13 +436,32 @@ def _agrees(params: Parameters, common: Mapping[str, float]) -> bool:
 
 
 class _Member(NamedTuple):
-    """A member of a blend, as an expression; ``agrees`` with the common scalars."""
+    """A member of a blend as an expression: its logits, or its probabilities.
 
-    calibrator: Calibrator | type[Calibrator]
+    ``agrees`` is whether it has the common scalars.
+    """
+
+    works_on: Domain
     log_floor: Any
-    share: Any
+    function: Callable[..., Array]
+    is_softmax: bool
     params: Parameters
     agrees: bool
+
+    @classmethod
+    def of(
+        cls,
+        calibrator: Calibrator | type[Calibrator],
+        log_floor: Any,
+        params: Parameters,
+        agrees: bool,
+    ) -> _Member:
+        is_softmax = calibrator._is_softmax()
+        function = calibrator._logits if is_softmax else calibrator._map
+        if isinstance(calibrator, Calibrator) and not calibrator._is_mapped():
+            predict = calibrator._predict_in_domain
+            function = lambda scores, params, *, xp: predict(scores)  # noqa: E731
+        return cls(calibrator.works_on, log_floor, function, is_softmax, params, agrees)
 
 
 class _Rows:
@@ -449,50 +472,54 @@ class _Rows:
         self._domains: dict[tuple[Domain, float | None], Array] = {}
         self._shared: dict[str, Array] = {}
 
-    def map(self, members: Sequence[_Member]) -> tuple[list[_Member], list[Array]]:
-        """Return members in another order, and their direct probabilities, concatenated.
+    def map(self, members: Sequence[_Member]) -> list[Array]:
+        """Return direct probabilities, to concatenate.
 
-        Those whose map ends in a softmax come first, because they have it in common.
+        The members whose map ends in a softmax, which they have in common, are the first.
         """
-        order = [member for member in members if member.calibrator._is_softmax()]
-        parts = [self._apply(member, member.calibrator._logits) for member in order]
-        if parts:
-            logits = parts[0] if len(parts) == 1 else self._xp.concat(parts, axis=0)
-            parts = [softmax(logits, self._xp)]
+        logits: list[Array] = []
+        parts: list[Array] = []
         for member in members:
-            if not member.calibrator._is_softmax():
-                order.append(member)
-                parts.append(self._apply(member, member.calibrator._map))
-        return order, parts
-
-    def _apply(self, member: _Member, function: Callable[..., Array]) -> Array:
-        calibrator, domain, floor = member.calibrator, member.calibrator.works_on, member.log_floor
-        # An exported blend has one floor, whose arrays are as many as its members.
-        key = (domain, floor if self._xp is np else None)
-        if key not in self._domains:
-            self._domains[key] = self._convert(domain, floor)
-        scores = copied(self._domains[key], self._xp)
-        if isinstance(calibrator, Calibrator) and not calibrator._is_mapped():
-            return calibrator._predict_in_domain(scores)
-        params = {**member.params, "shared_": self._shared} if member.agrees else member.params
-        return function(scores, params, xp=self._xp)
+            # An exported blend has one floor, in as many arrays as members.
+            key = (member.works_on, member.log_floor if self._xp is np else None)
+            scores = self._domains.get(key)
+            if scores is None:
+                scores = self._domains[key] = self._convert(member.works_on, member.log_floor)
+            params = {**member.params, "shared_": self._shared} if member.agrees else member.params
+            part = member.function(copied(scores, self._xp), params, xp=self._xp)
+            (logits if member.is_softmax else parts).append(part)
+        if logits:
+            stacked = logits[0] if len(logits) == 1 else self._xp.concat(logits, axis=0)
+            parts.insert(0, softmax(stacked, self._xp))
+        return parts
 
 
-def _mix(members: Sequence[_Member], original: CheckedScores, out: Matrix) -> None:
-    """Write the mixture of the members' direct probabilities, added in the members' order."""
-    rows = _Rows(original.in_domain, np)
-    if len(members) * out.size > BLOCK_ENTRIES:
-        for number, member in enumerate(members):
-            _, (direct,) = rows.map([member])
-            np.multiply(direct, member.share, out=direct if number else out)
+class _Members:
+    """The members of a blend for NumPy."""
+
+    def __init__(self, members: list[_Member], shares: Vector) -> None:
+        self.members = members
+        self._shares = shares.tolist()
+        # For few rows: the members in the order of `_Rows.map`, and their places in the sum.
+        order = sorted(range(len(members)), key=lambda number: not members[number].is_softmax)
+        self._stacked = [members[number] for number in order]
+        self._stacked_shares = shares[order][:, None, None]
+        self._places = np.argsort(order)
+
+    def mix(self, original: CheckedScores, out: Matrix) -> None:
+        """Write the mixture of direct probabilities, added in the order of the members."""
+        rows = _Rows(original.in_domain, np)
+        if len(self.members) * out.size <= BLOCK_ENTRIES:
+            # Time goes by the number of calls.
+            stacked = np.concatenate(rows.map(self._stacked)).reshape(-1, *out.shape)
+            stacked *= self._stacked_shares
+            np.add.reduce(stacked[self._places], axis=0, out=out)
+            return
+        for number, (member, share) in enumerate(zip(self.members, self._shares, strict=True)):
+            (direct,) = rows.map([member])
+            np.multiply(direct, share, out=direct if number else out)
             if number:
                 out += direct
-        return
-    # Few rows: time goes by the number of calls.
-    order, parts = rows.map(members)
-    stacked = np.concatenate(parts).reshape(len(members), *out.shape)
-    stacked *= np.array([member.share for member in order])[:, None, None]
-    np.add.reduce(stacked[[order.index(member) for member in members]], axis=0, out=out)
 
 
 def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:

@@ -113,7 +113,8 @@ class EnsembleTemperature(Calibrator):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        w0, w1, w2 = (params["weights_"][i] for i in range(3))
+        weights = params["weights_"]
+        w0, w1, w2 = weights.tolist() if xp is np else (weights[i] for i in range(3))
         mixed = times(softmax_at_temperature(copied(scores, xp), params, xp), w0, xp)
         mixed = plus(mixed, times(softmax_of_shifted(scores, xp), w1, xp), xp)
         return plus(mixed, w2 / scores.shape[1], xp)

@@ -240,7 +240,7 @@ def map_each_class(
     mapped = interpolate(probabilities, params, xp)
     total = row_sum(mapped, xp)
     empty = total == 0.0
-    if xp is np and not empty.any():
+    if xp is np and not np.count_nonzero(empty):
         return over(mapped, total, xp)
     return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
 
@@ -445,7 +445,7 @@ class IsotonicPooled(Calibrator):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        top = xp.argmax(scores, axis=1)
+        top = scores.argmax(axis=1) if xp is np else xp.argmax(scores, axis=1)
         mapped = interpolate(copied(scores, xp), params, xp)
         mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
@@ -455,7 +455,7 @@ def break_ties_to_first(probabilities: Array, top: Array, xp: Any) -> Array:
     """Raise the top class where rounding ties it: originals within 1e-7 of each other."""
     if xp is np:
         is_tied = probabilities.argmax(axis=1) != top
-        if is_tied.any():
+        if np.count_nonzero(is_tied):
             tied = np.flatnonzero(is_tied)
             probabilities[tied, top[tied]] = np.nextafter(probabilities[tied].max(axis=1), 2.0)
         return probabilities
