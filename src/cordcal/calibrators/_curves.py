@@ -64,7 +64,9 @@ def curve_parameters(
         "begin_x_": np.insert(knot_x, first, knot_x[first]),
         "begin_y_": np.insert(knot_y, first, knot_y[first]),
         "slope_": slope,
-        "curve_start_": start + np.arange(start.size),
+        # Each curve's first and last half-line.
+        "first_": first + np.arange(first.size),
+        "last_": start[1:] + np.arange(first.size),
         # For torch, and for graphs.
         "padded_": padded,
         "stride_": 2 ** np.arange(int(count.max()).bit_length(), dtype=np.int64)[::-1],
@@ -92,25 +94,25 @@ def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
     if xp is np:
         search = params.get("search_") or CurveSearch.of(params)
         return search.interpolate(x)
-    begin_x, start = params["begin_x_"], params["curve_start_"]
+    begin_x, last = params["begin_x_"], params["last_"]
     if hasattr(xp, "searchsorted"):
         at = _search_torch(x, params, xp)
     else:
-        at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
+        at = xp.astype(xp.zeros_like(x), xp.int64) + params["first_"]
         for i in range(params["stride_"].shape[0]):
-            candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
+            candidate = minimum(at + params["stride_"][i], last, xp)
             at = xp.where(begin_x[candidate] <= x, candidate, at)
     return params["slope_"][at] * (x - begin_x[at]) + params["begin_y_"][at]
 
 
 def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
     """Return the last half-line that begins at or below each entry."""
-    knots, start = params["padded_"], params["curve_start_"]
+    knots = params["padded_"]
     if knots.shape[0] == 1:
         return xp.searchsorted(knots[0], x, right=True)
     above = xp.searchsorted(knots, x.T.contiguous(), right=True).T
     # Also a NaN stays within its curve.
-    return xp.clamp(above + start[:-1], max=start[1:] - 1)
+    return xp.clamp(above + params["first_"], max=params["last_"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,9 +143,8 @@ class CurveSearch:
     @classmethod
     def of(cls, params: Parameters) -> CurveSearch:
         """Prepare the curves of `curve_parameters`."""
-        x, y, slope, start = (
-            params[name] for name in ("begin_x_", "begin_y_", "slope_", "curve_start_")
-        )
+        x, y, slope = (params[name] for name in ("begin_x_", "begin_y_", "slope_"))
+        start = np.append(params["first_"], x.size)
         origin, strides = start[:-1], params["stride_"].tolist()
         curves, is_single = origin.size, origin.size == 1
         lists: list[tuple[list[float], ...]] = []
