@@ -26,6 +26,16 @@ How they stay correct
   (`cordcal._numeric.parallel`).
 * numba's cache checks only one file for changes; so kernels have a digest of all kernel files
   in their names, and a cache that cannot be read is rebuilt (`_jit`).
+
+===============  ===========================================================================
+`_engine`        layouts, dtypes, threads and invalid rows: the engine itself
+`_passes`        describe or repair rows in tiles, phase by phase; probe, search
+`_ranked`        the nested rule
+`_sums`          exact sums
+`_curves`        piecewise linear curves of calibrators
+`_scan`          row reductions: one row in eight lanes, four short rows at a time; tiles
+`_simd`, `_jit`  vectors, compilation
+===============  ===========================================================================
 """
 
 from __future__ import annotations
