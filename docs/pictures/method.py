@@ -38,14 +38,14 @@ def lift(path: Path) -> None:
     ax.plot(mass, confidence, color=COLOURS["direct"], linestyle="--", label="σ(α log b − …)")
     ax.plot(mass, lifted, color=COLOURS["repaired"], label="lifted confidence s")
     ax.axhline(bound, color="#5b6570", linewidth=0.8)
-    ax.annotate("ρ / (1 + ρ): below, the decision is lost", (0.99, bound - 0.06), ha="right")
-    ax.set(xlabel="direct mass on the decision", ylabel="confidence", xlim=(0, 1), ylim=(0, 1))
+    ax.annotate("ρ / (1 + ρ): below, the prediction is lost", (0.99, bound - 0.06), ha="right")
+    ax.set(xlabel="direct mass on the prediction", ylabel="confidence", xlim=(0, 1), ylim=(0, 1))
     ax.legend(frameon=False)
     write(figure, path)
 
 
 def one_row(path: Path) -> None:
-    """Draw the three reports of a row whose decision the calibrator changed."""
+    """Draw the three outputs of a row whose prediction the calibrator changed."""
     cord = cordcal.CORD().fit(ROW_ORIGINAL[None], ROW_DIRECT[None])
     cord.eta_ = -0.05  # of some calibration set: one row alone would go to its bound
     repaired = cord.transform(ROW_ORIGINAL, ROW_DIRECT)
@@ -63,14 +63,14 @@ def one_row(path: Path) -> None:
 
 
 def interval(path: Path) -> None:
-    """Draw the mass of the decision and of its strongest rival along the repair family."""
+    """Draw the mass of the prediction and of its strongest rival along the repair family."""
     rest = np.delete(ROW_DIRECT, DECISION)
     top = rest.max() / rest.sum()
     lower = top / (1 + top)
     mass = np.linspace(0, 1, 200)
     figure, ax = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
     ax.axvspan(lower, 1, color=COLOURS["repaired"], alpha=0.08)
-    ax.plot(mass, mass, color=COLOURS["repaired"], label="decision: s")
+    ax.plot(mass, mass, color=COLOURS["repaired"], label="prediction: s")
     ax.plot(mass, (1 - mass) * top, color=COLOURS["direct"], label="strongest rival: (1 − s) ρ")
     b, g = ROW_DIRECT[DECISION], 0.5 * (ROW_DIRECT[DECISION] + ROW_ORIGINAL[DECISION])
     for value, word in ((b, "b"), (g, "g"), (lower, "ρ / (1 + ρ)")):
@@ -86,8 +86,8 @@ def interval(path: Path) -> None:
             textcoords="offset points",
             fontsize="small",
         )
-    ax.text(0.72, 0.30, "decision kept", color=COLOURS["repaired"])
-    ax.set(xlabel="mass s on the decision", ylabel="probability", xlim=(0, 1), ylim=(0, 1))
+    ax.text(0.72, 0.30, "prediction kept", color=COLOURS["repaired"])
+    ax.set(xlabel="mass s on the prediction", ylabel="probability", xlim=(0, 1), ylim=(0, 1))
     ax.legend(loc="center right", bbox_to_anchor=(1, 0.62), fontsize="small")
     write(figure, path)
 
@@ -113,7 +113,7 @@ def shared_scalar(path: Path) -> None:
         colour = COLOURS["direct"] if story.changed[row] else COLOURS["repaired"]
         left.plot(scalars, responses[:, row], color=colour, linewidth=1.2)
     left.axvline(cord.eta_, color="#5b6570", linewidth=0.8, linestyle=":")
-    left.set(xlabel="scalar η", ylabel="mass s on the decision", title="each row's response ψ(η)")
+    left.set(xlabel="scalar η", ylabel="mass s on the prediction", title="each row's response ψ(η)")
     left.plot([], [], color=COLOURS["direct"], label="changed by the calibrator")
     left.plot([], [], color=COLOURS["repaired"], label="kept")
     left.legend(fontsize="small", loc="upper left")
