@@ -9,6 +9,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
+from cordcal.repair import rule  # noqa: E402
 from cordcal.repair.kernels import _jit  # noqa: E402
 from cordcal.repair.kernels._jit import Kernel  # noqa: E402
 
@@ -75,3 +76,12 @@ def test_the_digest_covers_kernel_files_only(monkeypatch: pytest.MonkeyPatch) ->
     _jit._digest.__wrapped__()
     assert "_passes.py" in read
     assert not {"_engine.py", "__init__.py"} & set(read)
+
+
+@pytest.mark.parametrize("name", ["DELTA", "EPSILON", "RAISED_STEPS", "TIED", "TINY_TAIL"])
+def test_the_digest_covers_constants_of_the_rule(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _jit._digest.__wrapped__()
+    monkeypatch.setattr(rule, name, 2 * getattr(rule, name))
+    assert _jit._digest.__wrapped__() != before

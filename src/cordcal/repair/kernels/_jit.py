@@ -15,9 +15,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
+from cordcal.repair import rule
 from cordcal.repair.kernels import preparing
 from cordcal.repair.kernels._simd import double_bits, write_scaled
-from cordcal.repair.rule import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
 
 # NumPy's error model: a division by zero gives an infinity, not a check and an exception,
 # which would keep the loops from being vectorised.
@@ -130,7 +130,8 @@ def _compile(dispatcher: Any, signature: Any) -> Callable[..., Any]:
 @functools.cache
 def _digest() -> str:
     """Return a short digest of the sources and the numbers that kernels are compiled from."""
-    digest = hashlib.sha256(repr((DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE)).encode())
+    constants = sorted((name, value) for name, value in vars(rule).items() if name.isupper())
+    digest = hashlib.sha256(repr(constants).encode())
     for path in sorted(Path(__file__).parent.glob("_*.py")):
         if path.name not in ("__init__.py", "_engine.py"):
             digest.update(path.read_bytes())
