@@ -37,6 +37,8 @@ _MIN_DECREASE = 1e-10
 _NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-10
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
 _COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
+# The last step may raise a value by this share, its rounding: a decrease may be smaller than that.
+_ROUNDING = 2.0**-50
 # Armijo's condition, and the shortest step length to try.
 _ARMIJO, _MIN_LENGTH = 1e-4, 1e-10
 # Hessian products per Newton step; ten times what a well-posed problem needs.
@@ -237,14 +239,14 @@ def damped_newton(
         last = decrease <= (_NEAR_DECREASE if near else _MIN_DECREASE) * value
         if last and near:
             return Optimum(theta + step, value - decrease, _size(gradient), iteration + 1, True)
-        length = 1.0
+        length, rounding = 1.0, _ROUNDING * value if last else 0.0
         while True:
             candidate = theta + length * step
             new_value, new_gradient = problem.evaluate(candidate)
-            if new_value <= value - 2.0 * _ARMIJO * length * decrease:
+            if new_value <= value - 2.0 * _ARMIJO * length * decrease + rounding:
                 break
             length *= 0.5
-            if last or length < _MIN_LENGTH:  # the remaining decrease is below rounding
+            if last or length < _MIN_LENGTH:
                 return Optimum(theta, value, _size(gradient), iteration, last)
         theta, value, gradient = candidate, new_value, new_gradient
         report(iteration + 1, value, _size(gradient))
