@@ -227,7 +227,9 @@ def label_caveat(
             key = "chance" if by_chance else "majority"
             return Caveat(key, f"{start}: {question}", figures, blocks_advice=True)
         cause = "was the classifier trained with class weights or on resampled rows?"
-        return Caveat("majority", f"{start}: {cause} Then use the rule 'learnt'", figures)
+        return Caveat(
+            "majority", f'{start}: {cause} Then use rule="learnt" (--rule learnt)', figures
+        )
     if not by_chance:
         return None
     return Caveat(
