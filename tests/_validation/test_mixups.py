@@ -88,3 +88,18 @@ def test_swapped_arguments_and_bad_seeds_are_refused(
 ) -> None:
     with refused(argument, naming=fact):
         mistake()
+
+
+def test_single_half_precision_logits_that_sum_to_one_are_logits() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=300)
+    model = cordcal.PreservingCalibrator("ts").fit(
+        2.0 * np.eye(2)[labels] + rng.normal(size=(300, 2)), labels
+    )
+    first = rng.random((50, 1))
+    rows = np.hstack([first, 1.0 - first]).astype(np.float16)
+    batch = np.vstack([rows, [[3.0, -3.0]]]).astype(np.float16)
+    alone = np.vstack([model.predict_proba(row[None]) for row in rows])
+    np.testing.assert_array_equal(alone, model.predict_proba(batch)[:50])
+    with refused("scores", option="input"):
+        model.predict_proba(rows)

@@ -43,6 +43,10 @@ _FLOAT_DTYPES = frozenset(map(np.dtype, ("float64", "float32", "float16")))
 # the rounding of float32 sums in any order.
 _SUM_TOLERANCE = 1e-3 + 2.0**-20
 
+# Rows that look like probabilities are refused as logits if chance is smaller than this: a single
+# row of two half-precision logits in [0, 1] sums to one, within their rounding, in 2 % of cases.
+_MAX_CHANCE = 1e-3
+
 
 def as_matrix(values: ArrayLike, name: str, *, allow_row: bool = False) -> Array:
     """Return ``values`` as a floating-point (n, K) array; arrays are not copied.
@@ -366,7 +370,7 @@ def _checked_blocks(
             like_probabilities = (
                 like_probabilities
                 and not low[0] < 0.0
-                and _look_like_probabilities(raw, strict=fitting)
+                and _look_like_probabilities(raw, rows, strict=fitting)
             )
         else:
             max_deviation = max(max_deviation, float(np.abs(total - 1.0).max()))
@@ -483,8 +487,8 @@ def masked_class_error(flags: npt.NDArray[np.bool_], owner: str) -> InputError |
     )
 
 
-def _look_like_probabilities(block: Floats, *, strict: bool) -> bool:
-    """Whether every row is a probability vector, which rows of logits are only by chance.
+def _look_like_probabilities(block: Floats, rows: int, *, strict: bool) -> bool:
+    """Whether every row is a probability vector, which logits in so many rows are not by chance.
 
     With ``strict`` one-hot rows and rows with rounded sums count as well.
     """
@@ -496,6 +500,8 @@ def _look_like_probabilities(block: Floats, *, strict: bool) -> bool:
     tolerance = (
         sum_tolerance(block.dtype) if strict else sum_warning_level(block.dtype, block.shape[1])
     )
+    if not strict and min(tolerance, 1.0) ** rows > _MAX_CHANCE:
+        return False
     return bool((deviation <= tolerance).all())
 
 
