@@ -36,7 +36,7 @@ from repair import PlainNumPy
 from stored import append_cell, output_files, read_cells, read_outputs
 
 MOST_ROWS = 5000
-# Corrupted inputs and language models' answers, whose decisions are often wrong.
+# Corrupted inputs and language models' answers, whose predictions are often wrong.
 OFTEN_WRONG = ("c10c", "llm")
 
 
@@ -79,18 +79,18 @@ def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] 
     for key, (model, held_out) in candidates.items():
         rows = (original.probabilities, model._predict_checked(original))
         repairs = {
-            "CORD": CORD().fit(*rows, decision=original.decision),
+            "CORD": CORD().fit(*rows, prediction=original.prediction),
             "lift": Lift()._fit(
-                *rows, labels[fit], original.decision, None, held_out=held_out.masses
+                *rows, labels[fit], original.prediction, None, held_out=held_out.masses
             ),
         }
         for name, repair in repairs.items():
             reports[f"{key} + {name}"] = repair.transform(
-                evaluated.probabilities, reports[key], decision=evaluated.decision
+                evaluated.probabilities, reports[key], prediction=evaluated.prediction
             )
     return {
         "classes": original.classes,
-        "errors": int((original.decision != labels[fit]).sum()),
+        "errors": int((original.prediction != labels[fit]).sum()),
         "shares": dict(zip(blend.members_, blend.weights_.tolist(), strict=True)),
         "reports": {name: measures(report, labels[test]) for name, report in reports.items()},
     }
@@ -134,7 +134,7 @@ def summary(cells: list[dict[str, object]]) -> None:
 def group_of(cell: dict[str, object]) -> str:
     """Return the kind of set that a cell is of."""
     if str(cell["set"]).startswith(OFTEN_WRONG):
-        return "decisions often wrong"
+        return "predictions often wrong"
     return "K < 30" if cell["classes"] < 30 else "K < 100" if cell["classes"] < 100 else "K ≥ 100"
 
 

@@ -5,7 +5,7 @@
 
 The quality table fits each calibrator on a random half of a file and evaluates on the
 other half: accuracy, share of rows whose top-5 order changes, NLL, Brier and ECE.  Beside
-CORD stand the two minimal repairs: of the decision, and of the whole ranking (the KL
+CORD stand the two minimal repairs: of the prediction, and of the whole ranking (the KL
 projection onto the order).
 """
 
@@ -63,7 +63,7 @@ def quality(folder: Path) -> None:
         original = scores.astype(float)
         original = softmax(original, axis=1) if kind == "logits" else original
         original = original / original.sum(axis=1, keepdims=True)
-        decision = scores.argmax(axis=1)
+        prediction = scores.argmax(axis=1)
         for key in MAPS:
             if key == "ms" and scores.shape[1] > 100:
                 continue  # K² numbers take minutes to fit
@@ -75,10 +75,10 @@ def quality(folder: Path) -> None:
             for k in KEPT:
                 if k != "ranking" and k >= scores.shape[1]:
                     continue
-                cord = CORD(k).fit(original[cal], direct[cal], decision=decision[cal])
-                rows[f"k={k}"] = cord.transform(original[ev], direct[ev], decision=decision[ev])
+                cord = CORD(k).fit(original[cal], direct[cal], prediction=prediction[cal])
+                rows[f"k={k}"] = cord.transform(original[ev], direct[ev], prediction=prediction[ev])
             for name, repair in MINIMAL.items():
-                rows[name] = repair.transform(original[ev], direct[ev], decision=decision[ev])
+                rows[name] = repair.transform(original[ev], direct[ev], prediction=prediction[ev])
             for name, report in rows.items():
                 top = min(5, scores.shape[1])
                 moved = metrics.topk_changes(original[ev], report, top).order_changed

@@ -159,7 +159,9 @@ def measure(estimator: Any, rows: Rows) -> Cell:
     fit, test = (estimator.predict_proba(part) for part in (X_fit, X_test))
     keep, keep_test = (estimator.predict(part) for part in (X_fit, X_test))
     # The held-out masses that Lift needs are those on the estimator's predictions.
-    checked = replace(CheckedScores.from_scores(fit, "probabilities", fitting=True), decision=keep)
+    checked = replace(
+        CheckedScores.from_scores(fit, "probabilities", fitting=True), prediction=keep
+    )
     blend = Blend(input="probabilities")
     fit_calibrator(blend, checked, y_fit, None)
     direct, direct_test = blend.predict_proba(fit), blend.predict_proba(test)
@@ -168,13 +170,13 @@ def measure(estimator: Any, rows: Rows) -> Cell:
     repaired = {"direct": direct_test}
     for name, prediction_rule in (("", "argmax"), (" rule", rule)):
         repairs = {
-            "CORD": CORD(rule=prediction_rule).fit(fit, direct, decision=keep),
+            "CORD": CORD(rule=prediction_rule).fit(fit, direct, prediction=keep),
             "lift": Lift(rule=prediction_rule)._fit(
                 fit, direct, y_fit, keep, None, held_out=masses
             ),
         }
         for key, repair in repairs.items():
-            repaired[key + name] = repair.transform(test, direct_test, decision=keep_test)
+            repaired[key + name] = repair.transform(test, direct_test, prediction=keep_test)
     assert (repaired["CORD"].argmax(axis=1) == keep_test).all()
     return {
         "rows": len(y_fit),
@@ -203,15 +205,15 @@ def lost(
 
     A graph or module reads its predictions from the scores, so those of a threshold have none.
     """
-    needs_decision = (fit.argmax(axis=1) != keep).any() or (test.argmax(axis=1) != expected).any()
+    needs_prediction = (fit.argmax(axis=1) != keep).any() or (test.argmax(axis=1) != expected).any()
     model = PreservingCalibrator(blend, input="probabilities", prefit=True, rule="learnt")
-    model.fit(fit, decision=keep if needs_decision else None)
-    passed = {"decision": expected} if needs_decision else {}
+    model.fit(fit, prediction=keep if needs_prediction else None)
+    passed = {"prediction": expected} if needs_prediction else {}
     outputs = {
         dtype: model.predict_proba(test, dtype=dtype, **passed)
         for dtype in ("float64", "float32", "float16")
     }
-    if not needs_decision:
+    if not needs_prediction:
         import onnxruntime
         import torch
 
@@ -326,21 +328,21 @@ def measure_stored(path: Path, key: str) -> Cell:
     calibrator = make(key, input=kind)
     calibrator.fit(scores[fit], labels[fit])
     direct, direct_test = (calibrator.predict_proba(scores[rows]) for rows in (fit, test))
-    rule, record = learn_rule(direct, original.decision)
+    rule, record = learn_rule(direct, original.prediction)
     repaired = {"direct": direct_test}
     for name, prediction_rule in (("CORD", "argmax"), ("rule", rule)):
         cord = CORD(rule=prediction_rule).fit(
-            original.probabilities, direct, decision=original.decision
+            original.probabilities, direct, prediction=original.prediction
         )
         repaired[name] = cord.transform(
-            evaluated.probabilities, direct_test, decision=evaluated.decision
+            evaluated.probabilities, direct_test, prediction=evaluated.prediction
         )
     return {
         "nll": {name: float(nll(p, labels[test])) for name, p in repaired.items()},
         "explained": record.n_explained / record.n,
         "argmax": record.n_argmax / record.n,
         "gap": record.gap,
-        "otherwise": float(np.mean(repaired["rule"].argmax(axis=1) != evaluated.decision)),
+        "otherwise": float(np.mean(repaired["rule"].argmax(axis=1) != evaluated.prediction)),
     }
 
 
@@ -350,15 +352,15 @@ def timings() -> None:
     for rows, classes in ((5_000, 2), (5_000, 10), (5_000, 100), (25_000, 1000)):
         original, direct = make_pair(rows, classes)
         weights = np.exp(0.5 * rng.normal(size=classes))
-        decision, out = (weights * original).argmax(axis=1), np.empty_like(direct)
+        prediction, out = (weights * original).argmax(axis=1), np.empty_like(direct)
         repairs = {"argmax": CORD(threads=1), "rule": CORD(rule=weights, threads=1)}
         times: dict[tuple[str, str], list[float]] = {}
         for _ in range(15):
             for name, cord in repairs.items():
                 started = time.process_time()
-                cord.fit(original, direct, decision=decision)
+                cord.fit(original, direct, prediction=prediction)
                 fitted = time.process_time()
-                cord.transform(original, direct, decision=decision, out=out)
+                cord.transform(original, direct, prediction=prediction, out=out)
                 times.setdefault((name, "fit"), []).append(fitted - started)
                 times.setdefault((name, "transform"), []).append(time.process_time() - fitted)
         ratios = [

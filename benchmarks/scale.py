@@ -121,7 +121,7 @@ def make_model(path: Path, classes: int) -> None:
     cordcal.save(cordcal.PreservingCalibrator("ts").fit(logits, labels), path)
 
 
-def decisions_kept(scores: Path, output: Path) -> bool:
+def predictions_kept(scores: Path, output: Path) -> bool:
     """Whether every row of the output has its largest entry where the scores have it."""
     tops = []
     for path, key in ((scores, "logits"), (output, "repaired")):
@@ -143,7 +143,7 @@ def measure(folder: Path, rows: int, classes: int, *, check: bool = False) -> tu
     copied = run(COPY, scores, folder / "copy.parquet")
     (folder / "copy.parquet").unlink()
     applied = run(APPLY, "apply", model, scores, "--output", output, "--force")
-    checked = "" if not check else f"  decisions kept: {decisions_kept(scores, output)}"
+    checked = "" if not check else f"  predictions kept: {predictions_kept(scores, output)}"
     gigabytes = scores.stat().st_size / 1e9
     print(
         f"{rows:>11,} × {classes:<5} {gigabytes:6.2f} GB   copy {copied.seconds:7.2f} s "

@@ -131,7 +131,7 @@ def list_calibrators(app, config):
             facts.cost,
         )
         rows.append("   * - " + "\n     - ".join(cells))
-    head = "   * - " + "\n     - ".join(("key", "name", "numbers", "works on", "keeps", "cost"))
+    head = "   * - " + "\n     - ".join(("key", "name", "parameters", "works on", "keeps", "cost"))
     text = (
         "The calibrators\n===============\n\n"
         f".. list-table::\n   :header-rows: 1\n\n{head}\n" + "\n".join(rows) + "\n\n"

@@ -113,13 +113,13 @@ print(cordcal.PredictionRule.from_priors([0.5, 0.5], [0.95, 0.05]))  # balanced 
 # Scores from elsewhere
 # ---------------------
 # A weighted model predicts the argmax of its own scores, so they are all that is needed. Other
-# predictions, such as those of a threshold, are passed as ``decision=``.
+# predictions, such as those of a threshold, are passed as ``prediction=``.
 X_fit, X_new, y_fit, y_new = train_test_split(X_test, y_test, stratify=y_test, random_state=0)
 plain = LogisticRegression().fit(X_train, y_train)
 scores, new_scores = plain.predict_proba(X_fit), plain.predict_proba(X_new)
 calibrator = cordcal.PreservingCalibrator("vs", input="probabilities", rule="learnt")
-calibrator.fit(scores, y_fit, decision=scores[:, 1] > 0.2)
-proba = calibrator.predict_proba(new_scores, decision=new_scores[:, 1] > 0.2)
+calibrator.fit(scores, y_fit, prediction=scores[:, 1] > 0.2)
+proba = calibrator.predict_proba(new_scores, prediction=new_scores[:, 1] > 0.2)
 print((calibrator.rule_.predict(proba) == (new_scores[:, 1] > 0.2)).all())
 print(f"log loss {log_loss(y_new, proba):.3f}")
 

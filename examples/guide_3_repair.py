@@ -50,15 +50,15 @@ print("direct  ", direct[2000 + row].round(4))
 print("repaired", repaired[row].round(4))
 
 # %%
-# Decisions that are not the argmax
+# Predictions that are not the argmax
 # ---------------------------------
 # If your system decides otherwise than by the argmax of ``original`` (a threshold, a rule, an
 # argmax taken of the logits), pass what it decided. Then :meth:`transform
 # <cordcal.CORD.transform>` needs it too.
 decided = original.argmax(axis=1)
 decided[original[:, 3] > 0.3] = 3
-careful = cordcal.CORD().fit(original[:2000], direct[:2000], decision=decided[:2000])
-repaired_rows = careful.transform(original[2000:], direct[2000:], decision=decided[2000:])
+careful = cordcal.CORD().fit(original[:2000], direct[:2000], prediction=decided[:2000])
+repaired_rows = careful.transform(original[2000:], direct[2000:], prediction=decided[2000:])
 print((repaired_rows.argmax(axis=1) == decided[2000:]).all())
 
 # %%

@@ -61,7 +61,7 @@ for group in result.by_confidence:
 # %%
 # Without labels
 # --------------
-# Decisions can be compared without labels, on any rows you have; only what the changes are worth
+# Predictions can be compared without labels, on any rows you have; only what the changes are worth
 # stays open.
 print(cordcal.audit(original, direct).interpret())
 

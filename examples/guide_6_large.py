@@ -35,9 +35,9 @@ print(cord.eta_ == cordcal.CORD().fit(original, direct).eta_)
 # -------------------
 # Every measure has a stream with ``update``, ``merge`` and ``result``. Two workers' streams merge
 # to what one would have found.
-from cordcal.metrics import DecisionChangesStream
+from cordcal.metrics import PredictionChangesStream
 
-first, second = DecisionChangesStream(), DecisionChangesStream()
+first, second = PredictionChangesStream(), PredictionChangesStream()
 for number, (p, q) in enumerate(batches()):
     (first if number % 2 else second).update(p, q)
 print(first.merge(second).result().tpcr == cordcal.metrics.tpcr(original, direct))

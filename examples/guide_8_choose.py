@@ -60,7 +60,7 @@ from cordcal import plots
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
 plots.metric_versus_tpcr(comparison, "nll", axes[0])
-plots.decision_changes(comparison, axes[1])
+plots.prediction_changes(comparison, axes[1])
 figure.tight_layout()
 
 # %%

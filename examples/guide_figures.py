@@ -53,7 +53,7 @@ plots.ReliabilityDisplay.from_estimator(bayes, X_rest[evaluation], labels)
 plt.show()
 
 # %%
-# Decisions
+# Predictions
 # ---------
 # Which predictions the direct output changes, from where to where:
 
@@ -73,7 +73,7 @@ plt.show()
 
 comparison = cordcal.compare(scores, y_rest, ["ts", "vs", "sms", "irova"], input="probabilities")
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-plots.decision_changes(comparison, ax=left)
+plots.prediction_changes(comparison, ax=left)
 plots.metric_versus_tpcr(comparison, ax=right)
 plt.show()
 

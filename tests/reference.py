@@ -17,7 +17,7 @@ DELTA = Decimal("1e-10")
 
 @dataclass(frozen=True)
 class Row:
-    decision: int
+    prediction: int
     b: Decimal
     g: Decimal
     alpha: list[Decimal]
@@ -46,12 +46,12 @@ def simplex(values: Sequence[float | Decimal]) -> list[Decimal]:
 def describe(
     original: Sequence[float],
     direct: Sequence[float],
-    decision: int | None = None,
+    prediction: int | None = None,
     weight: Decimal = Decimal("0.5"),
     rule: Sequence[float] | None = None,
 ) -> Row:
     """The row under the prediction rule with these class weights, by default equal ones."""
-    a = argmax(original) if decision is None else decision
+    a = argmax(original) if prediction is None else prediction
     w = [Decimal(1)] * len(direct) if rule is None else [Decimal(float(x)) for x in rule]
     p = simplex([Decimal(float(x)) / y for x, y in zip(original, w, strict=True)])
     q = simplex(direct)
@@ -115,19 +115,19 @@ def shared_scalar(rows: Sequence[Row], weights: Sequence[float | Decimal] | None
 
 def repair(row: Row, eta: Decimal) -> list[Decimal]:
     s = psi(row, eta)
-    return [s if j == row.decision else (1 - s) * a for j, a in enumerate(row.alpha)]
+    return [s if j == row.prediction else (1 - s) * a for j, a in enumerate(row.alpha)]
 
 
 def construct(
     original: Sequence[Sequence[float]],
     direct: Sequence[Sequence[float]],
     *,
-    decision: Sequence[int] | None = None,
+    prediction: Sequence[int] | None = None,
     weights: Sequence[float] | None = None,
     rule: Sequence[float] | None = None,
 ) -> Decimal:
     with localcontext(prec=DIGITS):
-        keep = [None] * len(direct) if decision is None else decision
+        keep = [None] * len(direct) if prediction is None else prediction
         rows = [
             describe(p, q, a, rule=rule) for p, q, a in zip(original, direct, keep, strict=True)
         ]
@@ -139,11 +139,11 @@ def transform(
     direct: Sequence[Sequence[float]],
     eta: float,
     *,
-    decision: Sequence[int] | None = None,
+    prediction: Sequence[int] | None = None,
     rule: Sequence[float] | None = None,
 ) -> list[list[Decimal]]:
     with localcontext(prec=DIGITS):
-        keep = [None] * len(direct) if decision is None else decision
+        keep = [None] * len(direct) if prediction is None else prediction
         return [
             repair(describe(p, q, a, rule=rule), Decimal(eta))
             for p, q, a in zip(original, direct, keep, strict=True)

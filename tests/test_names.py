@@ -108,17 +108,17 @@ def test_metrics_read_numbers_as_names_where_the_columns_are_numbers() -> None:
 
 def test_changes_and_diagrams_take_names() -> None:
     other = pd.DataFrame(softmax(1.5 * LOGITS + [0.5, 0, 0], axis=1), columns=NAMES)
-    changes = cordcal.metrics.decision_changes(PROBABILITIES, other[REORDERED], WORDS)
-    assert changes == cordcal.metrics.decision_changes(
+    changes = cordcal.metrics.prediction_changes(PROBABILITIES, other[REORDERED], WORDS)
+    assert changes == cordcal.metrics.prediction_changes(
         PROBABILITIES.to_numpy(), other.to_numpy(), LABELS
     )
     repaired = other[REORDERED[::-1]]
     assert cordcal.metrics.topk_changes(PROBABILITIES, repaired, 2) == (
         cordcal.metrics.topk_changes(PROBABILITIES.to_numpy(), other.to_numpy(), 2)
     )
-    moves = cordcal.metrics.decision_flows(PROBABILITIES, repaired).matrix()
+    moves = cordcal.metrics.prediction_flows(PROBABILITIES, repaired).matrix()
     np.testing.assert_array_equal(
-        moves, cordcal.metrics.decision_flows(PROBABILITIES.to_numpy(), other.to_numpy()).matrix()
+        moves, cordcal.metrics.prediction_flows(PROBABILITIES.to_numpy(), other.to_numpy()).matrix()
     )
     plots = pytest.importorskip("cordcal.plots")
     pytest.importorskip("matplotlib")
@@ -174,7 +174,7 @@ def test_torch_in_torch_out() -> None:
     assert outputs.repaired.dtype == torch.float32
     np.testing.assert_array_equal(outputs.repaired.numpy(), expected.repaired)
     np.testing.assert_array_equal(model.direct_proba(scores).numpy(), expected.direct)
-    np.testing.assert_array_equal(model.predict(scores).numpy(), expected.decision)
+    np.testing.assert_array_equal(model.predict(scores).numpy(), expected.prediction)
     assert model.predict_proba(scores, dtype=torch.float64).dtype == torch.float64
     # NumPy has no bfloat16; float32 contains it.
     assert model.predict_proba(scores.bfloat16()).dtype == torch.float32

@@ -34,26 +34,26 @@ def noisy(rows: int = 600, classes: int = 4, seed: int = 0) -> tuple[np.ndarray,
     return logits, labels
 
 
-def assert_decisions_are_kept(
+def assert_predictions_are_kept(
     model: PreservingCalibrator, scores: np.ndarray, **extra: object
 ) -> None:
-    decision = scores.argmax(axis=1)
+    prediction = scores.argmax(axis=1)
     for dtype in DTYPES:
         repaired = model.predict_proba(scores, dtype=dtype, **extra)
         assert repaired.dtype == dtype
-        np.testing.assert_array_equal(repaired.argmax(axis=1), decision)
+        np.testing.assert_array_equal(repaired.argmax(axis=1), prediction)
         others = repaired.copy()
-        others[np.arange(len(others)), decision] = -1
+        others[np.arange(len(others)), prediction] = -1
         assert (others.max(axis=1) < repaired.max(axis=1)).all()
 
 
 @pytest.mark.parametrize(("key", "dtype"), product(KEYS, DTYPES, whole=FAMILIES))
-def test_every_calibrator_keeps_decisions(key: str, dtype: type) -> None:
+def test_every_calibrator_keeps_predictions(key: str, dtype: type) -> None:
     logits, labels = noisy()
     scores = logits.astype(dtype)
     model = PreservingCalibrator(key).fit(scores, labels)
     new = noisy(seed=1)[0].astype(dtype)
-    assert_decisions_are_kept(model, new)
+    assert_predictions_are_kept(model, new)
     np.testing.assert_array_equal(model.predict(new), new.argmax(axis=1))
 
 
@@ -66,7 +66,7 @@ def check_real(real_set, keys: list[str], rows: int | None) -> None:
             # Sums in float16, separable samples and log-probabilities as logits are all there.
             warnings.simplefilter("ignore")
             model = PreservingCalibrator(key, input=real_set.kind).fit(scores[:half], labels[:half])
-            assert_decisions_are_kept(model, scores[half:])
+            assert_predictions_are_kept(model, scores[half:])
 
 
 def test_real_outputs_sampled(real_set) -> None:
@@ -96,7 +96,7 @@ def test_real_outputs_whole(real_set) -> None:
     check_real(real_set, KEYS, rows=None)
 
 
-def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
+def test_the_prediction_is_read_from_the_scores_not_from_a_softmax() -> None:
     logits, labels = noisy(classes=3)
     model = PreservingCalibrator("ts").fit(logits, labels)
     # The second logit is the largest; in the softmax it ties with the first.
@@ -104,7 +104,7 @@ def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
     p = np.exp(close - close.max())
     assert (p / p.sum()).argmax() == 0
     assert model.predict(close)[0] == 1
-    assert_decisions_are_kept(model, close)
+    assert_predictions_are_kept(model, close)
 
 
 def test_reports_hold_both() -> None:
@@ -113,10 +113,10 @@ def test_reports_hold_both() -> None:
     both = model.predict_both(logits, dtype=np.float32)
     np.testing.assert_array_equal(both.direct, model.direct_proba(logits))
     np.testing.assert_array_equal(both.repaired, model.predict_proba(logits, dtype=np.float32))
-    np.testing.assert_array_equal(both.decision, logits.argmax(axis=1))
-    assert set(both.to_dict()) == {"direct", "repaired", "decision"}
-    assert (both.direct.argmax(axis=1) != both.decision).any()
-    assert model.construction_.decision_given
+    np.testing.assert_array_equal(both.prediction, logits.argmax(axis=1))
+    assert set(both.to_dict()) == {"direct", "repaired", "prediction"}
+    assert (both.direct.argmax(axis=1) != both.prediction).any()
+    assert model.construction_.prediction_given
     assert model.construction_.n == 600
 
 
@@ -128,7 +128,7 @@ def test_it_is_calibrator_then_cord_on_the_same_rows() -> None:
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     direct = calibrator.predict_proba(logits)
-    cord = CORD().fit(p, direct, decision=logits.argmax(axis=1), sample_weight=weight)
+    cord = CORD().fit(p, direct, prediction=logits.argmax(axis=1), sample_weight=weight)
     assert model.repair_.eta_ == pytest.approx(cord.eta_, rel=1e-12)
     np.testing.assert_array_equal(model.direct_proba(logits), direct)
 
@@ -170,7 +170,7 @@ def test_prefit() -> None:
     fitted = calibrators.make("irova").fit(logits[:300], labels[:300])
     model = PreservingCalibrator(fitted, prefit=True).fit(logits[300:])
     assert model.calibrator_ is fitted
-    assert_decisions_are_kept(model, logits)
+    assert_predictions_are_kept(model, logits)
     with refused("prefit=True", naming="'ts'"):
         PreservingCalibrator("ts", prefit=True).fit(logits)
     with pytest.raises(NotFittedError):
@@ -193,7 +193,7 @@ def test_foreign_calibrators(foreign: object, tmp_path) -> None:
     logits, labels = noisy()
     model = PreservingCalibrator(foreign).fit(logits, labels)
     assert model.calibrator_ is not foreign
-    assert_decisions_are_kept(model, logits)
+    assert_predictions_are_kept(model, logits)
     assert model.predict_proba(logits).dtype == np.float64
     with pytest.raises(ValueError, match=rf"{type(foreign).__name__}; save model\.repair_"):
         cordcal.save(model, tmp_path / "model.safetensors")

@@ -75,50 +75,50 @@ def test_predictions_that_are_not_the_argmax(repair: str) -> None:
     new, _ = imbalanced(classes=2, seed=1)
     decide = [(x[:, 1] - x[:, 0] > np.log(0.25)).astype(int) for x in (scores, new)]
     model = PreservingCalibrator("vs", repair=repair, rule="learnt")
-    model.fit(scores, labels, decision=decide[0])
-    outputs = model.predict_both(new, decision=decide[1])
-    np.testing.assert_array_equal(outputs.decision, decide[1])
+    model.fit(scores, labels, prediction=decide[0])
+    outputs = model.predict_both(new, prediction=decide[1])
+    np.testing.assert_array_equal(outputs.prediction, decide[1])
     np.testing.assert_array_equal(model.rule_.predict(outputs.repaired), decide[1])
-    np.testing.assert_array_equal(model.predict(new, decision=decide[1]), decide[1])
+    np.testing.assert_array_equal(model.predict(new, prediction=decide[1]), decide[1])
     np.testing.assert_array_equal(model.direct_proba(new), outputs.direct)
     for call in (model.predict, model.predict_proba, model.predict_both):
-        with refused("decision"):
+        with refused("prediction"):
             call(new)
-    with refused("decision", rows=[3]):
-        model.predict_proba(new[:5], decision=[0, 1, 1, 2, 0])
-    with refused("decision"):
-        model.fit(scores, labels, decision=decide[0][:-1])
+    with refused("prediction", rows=[3]):
+        model.predict_proba(new[:5], prediction=[0, 1, 1, 2, 0])
+    with refused("prediction"):
+        model.fit(scores, labels, prediction=decide[0][:-1])
 
 
 def test_predictions_by_name_and_in_dense_arrays() -> None:
     pd = pytest.importorskip("pandas")
     names = np.array(["no", "maybe", "yes"])
     frame = pd.DataFrame(SCORES, columns=names)
-    decision = (SCORES * [1.0, 1.2, 1.0]).argmax(axis=1)
+    prediction = (SCORES * [1.0, 1.2, 1.0]).argmax(axis=1)
     model = PreservingCalibrator("vs", rule="learnt")
-    model.fit(frame, names[LABELS], decision=pd.Series(names[decision]))
-    by_index = PreservingCalibrator("vs", rule="learnt").fit(SCORES, LABELS, decision=decision)
+    model.fit(frame, names[LABELS], prediction=pd.Series(names[prediction]))
+    by_index = PreservingCalibrator("vs", rule="learnt").fit(SCORES, LABELS, prediction=prediction)
     np.testing.assert_array_equal(
-        model.predict_proba(frame, decision=names[decision]),
-        by_index.predict_proba(SCORES, decision=decision),
+        model.predict_proba(frame, prediction=names[prediction]),
+        by_index.predict_proba(SCORES, prediction=prediction),
     )
-    assert model.predict(frame, decision=decision).tolist() == names[decision].tolist()
-    with refused("decision", naming="perhaps"):
-        model.predict_proba(frame[:1], decision=["perhaps"])
+    assert model.predict(frame, prediction=prediction).tolist() == names[prediction].tolist()
+    with refused("prediction", naming="perhaps"):
+        model.predict_proba(frame[:1], prediction=["perhaps"])
     images = SCORES.reshape(15, 10, 10, 3).transpose(0, 3, 1, 2)
-    labels, keep = LABELS.reshape(15, 10, 10), decision.reshape(15, 10, 10)
+    labels, keep = LABELS.reshape(15, 10, 10), prediction.reshape(15, 10, 10)
     dense = PreservingCalibrator("vs", rule="learnt")
-    dense.fit(images, np.where(labels == labels, labels, 0), decision=keep, axis=1)
-    outputs = dense.predict_both(images, decision=keep, axis=1)
-    np.testing.assert_array_equal(outputs.decision, keep)
+    dense.fit(images, np.where(labels == labels, labels, 0), prediction=keep, axis=1)
+    outputs = dense.predict_both(images, prediction=keep, axis=1)
+    np.testing.assert_array_equal(outputs.prediction, keep)
     np.testing.assert_array_equal(dense.direct_proba(images, axis=1), outputs.direct)
-    np.testing.assert_array_equal(dense.predict(images, decision=keep, axis=1), keep)
+    np.testing.assert_array_equal(dense.predict(images, prediction=keep, axis=1), keep)
 
 
 @pytest.mark.parametrize("repair", ["cord", "lift"])
-@pytest.mark.parametrize("decision_given", [False, True])
-def test_model_files(repair: str, decision_given: bool, tmp_path: Path) -> None:
-    options = {"decision": SCORES.argmax(axis=1)} if decision_given else {}
+@pytest.mark.parametrize("prediction_given", [False, True])
+def test_model_files(repair: str, prediction_given: bool, tmp_path: Path) -> None:
+    options = {"prediction": SCORES.argmax(axis=1)} if prediction_given else {}
     model = PreservingCalibrator("vs", repair=repair, rule="learnt")
     model.fit(SCORES, LABELS, **options)
     for saved in (model, model.repair_):
@@ -128,12 +128,12 @@ def test_model_files(repair: str, decision_given: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.rule_.weights, model.rule_.weights)
     cordcal.save(model, path)
     loaded = cordcal.load(path)
-    keep = {"decision": NEW.argmax(axis=1)} if decision_given else {}
+    keep = {"prediction": NEW.argmax(axis=1)} if prediction_given else {}
     np.testing.assert_array_equal(
         loaded.predict_proba(NEW, **keep), model.predict_proba(NEW, **keep)
     )
-    if decision_given:
-        with refused("decision"):
+    if prediction_given:
+        with refused("prediction"):
             loaded.predict(NEW)
     # Fitting the loaded model's repair again keeps its rule.
     again = loaded.fit(SCORES, LABELS)
@@ -160,9 +160,9 @@ def test_the_rule_of_a_repair_is_used() -> None:
 def test_audits_count_changes_under_the_rule() -> None:
     model = PreservingCalibrator("vs", rule="learnt").fit(SCORES, LABELS)
     outputs = model.predict_both(NEW)
-    moved = model.rule_.predict(outputs.direct) != outputs.decision
+    moved = model.rule_.predict(outputs.direct) != outputs.prediction
     result = cordcal.audit(NEW, outputs.direct, NEW_LABELS, input="logits", repair=model)
-    likeliest = outputs.direct.argmax(axis=1) != outputs.decision
+    likeliest = outputs.direct.argmax(axis=1) != outputs.prediction
     assert result.changes.n_changed == moved.sum() < likeliest.sum()
     accuracy = {line.measure: line for line in result.measures}["accuracy"]
     assert accuracy.repaired == (NEW.argmax(axis=1) == NEW_LABELS).mean()
@@ -200,9 +200,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     run("apply", model, new, "--output", out)
     loaded = cordcal.load(model)
     with np.load(out) as written:
-        repaired, decision = written["repaired"], written["decision"]
-    np.testing.assert_array_equal(loaded.rule_.predict(repaired), decision)
-    np.testing.assert_array_equal(decision, NEW.argmax(axis=1))
+        repaired, prediction = written["repaired"], written["prediction"]
+    np.testing.assert_array_equal(loaded.rule_.predict(repaired), prediction)
+    np.testing.assert_array_equal(prediction, NEW.argmax(axis=1))
     check = ("check", out, "--original", new, "--max", "tpcr=0")
     run(*check, "--model", model)
     assert "pass it as --model" in run(*check, code=1)

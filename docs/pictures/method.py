@@ -16,7 +16,7 @@ from cordcal.repair.lift_rule import Curve
 NAMES = ("cat", "dog", "fox", "owl")
 ROW_ORIGINAL = np.array([0.56, 0.28, 0.10, 0.06])
 ROW_DIRECT = np.array([0.34, 0.42, 0.15, 0.09])
-DECISION = 0
+PREDICTION = 0
 
 
 def draw(folder: Path) -> None:
@@ -53,8 +53,8 @@ def one_row(path: Path) -> None:
     reports = {"original": ROW_ORIGINAL, "direct": ROW_DIRECT, "repaired": repaired}
     for ax, (name, report) in zip(axes, reports.items(), strict=True):
         bars = ax.bar(NAMES, report, color=COLOURS[name])
-        bars[DECISION].set_hatch("//")
-        bars[DECISION].set_edgecolor("white")
+        bars[PREDICTION].set_hatch("//")
+        bars[PREDICTION].set_edgecolor("white")
         ax.bar_label(bars, fmt="%.2f", fontsize="small")
         ax.set_title(f"{name}: {NAMES[int(report.argmax())]}")
     axes[0].set_ylabel("probability")
@@ -64,7 +64,7 @@ def one_row(path: Path) -> None:
 
 def interval(path: Path) -> None:
     """Draw the mass of the prediction and of its strongest rival along the repair family."""
-    rest = np.delete(ROW_DIRECT, DECISION)
+    rest = np.delete(ROW_DIRECT, PREDICTION)
     top = rest.max() / rest.sum()
     lower = top / (1 + top)
     mass = np.linspace(0, 1, 200)
@@ -72,7 +72,7 @@ def interval(path: Path) -> None:
     ax.axvspan(lower, 1, color=COLOURS["repaired"], alpha=0.08)
     ax.plot(mass, mass, color=COLOURS["repaired"], label="prediction: s")
     ax.plot(mass, (1 - mass) * top, color=COLOURS["direct"], label="strongest rival: (1 − s) ρ")
-    b, g = ROW_DIRECT[DECISION], 0.5 * (ROW_DIRECT[DECISION] + ROW_ORIGINAL[DECISION])
+    b, g = ROW_DIRECT[PREDICTION], 0.5 * (ROW_DIRECT[PREDICTION] + ROW_ORIGINAL[PREDICTION])
     for value, word in ((b, "b"), (g, "g"), (lower, "ρ / (1 + ρ)")):
         ax.axvline(value, color="#5b6570", linewidth=0.8, linestyle=":")
         side = "left" if word == "g" else "right"

@@ -1,4 +1,4 @@
-"""cordcal: calibrate a multiclass classifier's confidence, never its decision.
+"""cordcal: calibrate a multiclass classifier's confidence, never its prediction.
 
 The public names below are loaded when they are first used, so that importing
 cordcal costs little more than importing NumPy.

@@ -16,21 +16,21 @@ from cordcal._numeric.types import (
     Array,
     ArrayLike,
     Arrays,
-    Decisions,
     Floats,
     Kind,
     Labels,
     Meta,
     NumPyArray,
     NumPyDType,
+    Predictions,
     Vector,
 )
 from cordcal._validation import layouts
 from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
-    check_decisions,
     check_labels,
+    check_predictions,
     check_weights,
     names_to_indices,
 )
@@ -74,17 +74,17 @@ class Outputs:
     repaired : array of shape (n, K)
         The repaired probabilities, whose argmax is the prediction in every row; under a rule,
         the largest weight times probability is.
-    decision : array of int of shape (n,)
+    prediction : array of int of shape (n,)
         The classifier's predictions, as column indices.
     """
 
     direct: Floats
     repaired: Floats
-    decision: Decisions
+    prediction: Predictions
 
     def to_dict(self) -> Arrays:
         """Return the arrays by name."""
-        return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
+        return {"direct": self.direct, "repaired": self.repaired, "prediction": self.prediction}
 
 
 class PreservingCalibrator(Estimator):
@@ -95,7 +95,7 @@ class PreservingCalibrator(Estimator):
     you ask for ``repair="lift"``.
 
     The prediction is the argmax of the scores as passed, in their own dtype (the smallest
-    index on ties), or what you pass as ``decision``.  It is never recomputed from a softmax.
+    index on ties), or what you pass as ``prediction``.  It is never recomputed from a softmax.
 
     A model trained with class weights or used with a threshold deliberately predicts another
     class than the likeliest in some rows.  With ``rule="learnt"`` its predictions are kept as the
@@ -169,7 +169,7 @@ class PreservingCalibrator(Estimator):
     columns_: list[str] | None
     learnt_rule_: LearntRule | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
-    _decision_given = False
+    _prediction_given = False
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -197,7 +197,7 @@ class PreservingCalibrator(Estimator):
         scores: ArrayLike,
         labels: ArrayLike | None = None,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -215,7 +215,7 @@ class PreservingCalibrator(Estimator):
         labels : array_like of int of shape (n,)
             The true classes, as column indices or class names. Not needed with
             ``prefit=True`` and CORD.
-        decision : array_like of shape (n,), optional
+        prediction : array_like of shape (n,), optional
             The classifier's predictions, as column indices or class names, where they are not
             the argmax of the scores; `predict_proba` then needs those of its rows.
         sample_weight : array_like of shape (n,), optional
@@ -242,17 +242,17 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, decision, sample_weight, features = align_rows(
+        scores, labels, prediction, sample_weight, features = align_rows(
             scores=scores,
             labels=labels,
-            decision=decision,
+            prediction=prediction,
             sample_weight=sample_weight,
             features=features,
         )
         names = label_names(scores, self.class_names)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, features, decision = layouts.rows_to_fit(
-                axis, ignore_index, scores, labels, sample_weight, features, decision
+            scores, labels, sample_weight, features, prediction = layouts.rows_to_fit(
+                axis, ignore_index, scores, labels, sample_weight, features, prediction
             )
         kind = self._kind()
         array = as_scores(scores)
@@ -268,8 +268,8 @@ class PreservingCalibrator(Estimator):
             labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
         weight = None if sample_weight is None else check_weights(sample_weight, len(array))
         original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
-        if decision is not None:
-            original = _with_decision(original, decision, names)
+        if prediction is not None:
+            original = _with_prediction(original, prediction, names)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
@@ -281,7 +281,7 @@ class PreservingCalibrator(Estimator):
                 features,
                 columns=columns,
                 label_names=names if by_name else None,
-                decision_given=decision is not None,
+                prediction_given=prediction is not None,
             )
 
     def _fit_checked(
@@ -293,7 +293,7 @@ class PreservingCalibrator(Estimator):
         *,
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
-        decision_given: bool = False,
+        prediction_given: bool = False,
     ) -> Self:
         """Fit on rows that are already validated."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
@@ -306,15 +306,15 @@ class PreservingCalibrator(Estimator):
         rows = (original.probabilities, direct)
         learnt: LearntRule | None = None
         if isinstance(self.rule, str) and self.rule == "learnt":
-            repair.rule, learnt = learn_rule(direct, original.decision, weight)
+            repair.rule, learnt = learn_rule(direct, original.prediction, weight)
         if isinstance(repair, CORD):
-            repair._fit_rows(*rows, original.decision, weight)
+            repair._fit_rows(*rows, original.prediction, weight)
         else:
             held_out = None
             if not self.prefit:
                 new = functools.partial(self._new_calibrator, original.kind)
                 held_out = masses_held_out(calibrator, new, original, labels, weight, features)
-            repair._fit(*rows, labels, original.decision, weight, held_out=held_out)
+            repair._fit(*rows, labels, original.prediction, weight, held_out=held_out)
         # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
             calibrator_=calibrator,
@@ -323,7 +323,7 @@ class PreservingCalibrator(Estimator):
             columns_=columns,
             learnt_rule_=learnt,
             _label_names=label_names,
-            _decision_given=decision_given,
+            _prediction_given=prediction_given,
         )
         return self
 
@@ -331,7 +331,7 @@ class PreservingCalibrator(Estimator):
         self,
         scores: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -342,7 +342,7 @@ class PreservingCalibrator(Estimator):
         ----------
         scores : array_like of shape (n, K)
             Scores of the same kind as in `fit`.
-        decision : array_like of shape (n,), optional
+        prediction : array_like of shape (n,), optional
             The classifier's predictions, as column indices or class names; by default the argmax
             of the scores.  Required if `fit` had them.
         dtype : dtype, optional
@@ -371,10 +371,10 @@ class PreservingCalibrator(Estimator):
                 out_dtype,
                 features=features,
                 axis=axis,
-                decision=decision,
+                prediction=prediction,
             )
         return self.predict_both(
-            scores, decision=decision, dtype=dtype, features=features, axis=axis
+            scores, prediction=prediction, dtype=dtype, features=features, axis=axis
         ).repaired
 
     def direct_proba(
@@ -394,8 +394,8 @@ class PreservingCalibrator(Estimator):
         if layouts.is_dense(axis, aligned):
             # Any predictions will do: direct probabilities do not depend on them.
             assert axis is not None
-            decision = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
-            return self._predict_dense(to_numpy(aligned), None, features, axis, decision).direct
+            prediction = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
+            return self._predict_dense(to_numpy(aligned), None, features, axis, prediction).direct
         self._check_fitted("repair_")
         columns = self._reorder_columns(aligned)
         original = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
@@ -405,7 +405,7 @@ class PreservingCalibrator(Estimator):
         self,
         scores: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
@@ -414,33 +414,35 @@ class PreservingCalibrator(Estimator):
 
         Parameters
         ----------
-        scores, decision, dtype, features, axis
+        scores, prediction, dtype, features, axis
             As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
         -------
         outputs : Outputs
-            ``direct``, ``repaired`` and ``decision``.
+            ``direct``, ``repaired`` and ``prediction``.
         """
-        if type(scores) is np.ndarray and decision is None and features is None and axis is None:
+        if type(scores) is np.ndarray and prediction is None and features is None and axis is None:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
             return self._predict_checked(original, None, _output_dtype(dtype, original.raw))
-        scores, decision, features = align_rows(scores=scores, decision=decision, features=features)
+        scores, prediction, features = align_rows(
+            scores=scores, prediction=prediction, features=features
+        )
         if layouts.is_dense(axis, scores):
-            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, decision)
+            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, prediction)
         else:
-            original = self._checked(scores, decision)
+            original = self._checked(scores, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
             outputs = self._predict_checked(original, features, out_dtype)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
-            array_like(outputs.decision, scores),
+            array_like(outputs.prediction, scores),
         )
 
     def predict(
-        self, scores: ArrayLike, *, decision: ArrayLike | None = None, axis: int | None = None
+        self, scores: ArrayLike, *, prediction: ArrayLike | None = None, axis: int | None = None
     ) -> Array:
         """Return the original predictions: class names if they are known, else indices.
 
@@ -457,35 +459,35 @@ class PreservingCalibrator(Estimator):
                 self.classes_.dtype,
                 "i",
                 axis=axis,
-                decision=decision,
+                prediction=prediction,
             )
-        scores, decision = align_rows(scores=scores, decision=decision)
+        scores, prediction = align_rows(scores=scores, prediction=prediction)
         if layouts.is_dense(axis, scores):
             assert axis is not None
-            views = layouts.row_views(axis, [scores], [decision])
+            views = layouts.row_views(axis, [scores], [prediction])
             predicted = np.concatenate(
-                [to_numpy(self.predict(view, decision=own)) for _, (view,), (own,) in views]
+                [to_numpy(self.predict(view, prediction=own)) for _, (view,), (own,) in views]
             )
             return predicted.reshape(np.delete(np.shape(scores), axis))
         array = self._as_fitted(scores)
         check_scores(array, self._kind())
-        indices = self._decision_of(array, decision)
+        indices = self._prediction_of(array, prediction)
         if self._output_names() is None:
             return array_like(indices, scores)
         return self.classes_[indices]
 
-    def _decision_of(self, scores: Floats, decision: ArrayLike | None) -> Decisions:
+    def _prediction_of(self, scores: Floats, prediction: ArrayLike | None) -> Predictions:
         """Return the predictions as column indices: those passed, else the argmax."""
-        if decision is None:
-            if self._decision_given:
+        if prediction is None:
+            if self._prediction_given:
                 raise InputError(
-                    "decision",
-                    "is missing: fit had decision=, so the predictions are not the argmax",
-                    "pass decision=",
+                    "prediction",
+                    "is missing: fit had prediction=, so the predictions are not the argmax",
+                    "pass prediction=",
                 )
             return np.asarray(scores.argmax(axis=1))
         names = self.columns_ if self._output_names() is None else self.classes_.tolist()
-        return _decision_indices(decision, scores.shape, names)
+        return _prediction_indices(prediction, scores.shape, names)
 
     def _predict_checked(
         self,
@@ -496,9 +498,9 @@ class PreservingCalibrator(Estimator):
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original, features)
         repaired = self.repair_._transform_rows(
-            original.probabilities, direct, original.decision, dtype
+            original.probabilities, direct, original.prediction, dtype
         )
-        return Outputs(direct, repaired, original.decision)
+        return Outputs(direct, repaired, original.prediction)
 
     def _predict_dense(
         self,
@@ -506,7 +508,7 @@ class PreservingCalibrator(Estimator):
         dtype: npt.DTypeLike | None,
         features: ArrayLike | None,
         axis: int | None,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
     ) -> Outputs:
         """Predict one view of rows at a time, into arrays with the layout of the scores."""
         assert axis is not None
@@ -515,17 +517,17 @@ class PreservingCalibrator(Estimator):
         if features is not None:
             features = np.asarray(features)
             features = features.reshape(-1, features.shape[-1])
-        decisions: list[Decisions] = []
-        views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [decision])
+        predictions: list[Predictions] = []
+        views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [prediction])
         for first, views, (own,) in views_of_rows:
             rows, direct_rows, repaired_rows = views
             part = None if features is None else features[first : first + len(rows)]
             with renumber_rows(first):
-                outputs = self.predict_both(rows, decision=own, dtype=dtype, features=part)
+                outputs = self.predict_both(rows, prediction=own, dtype=dtype, features=part)
             direct_rows[:], repaired_rows[:] = outputs.direct, outputs.repaired
-            decisions.append(outputs.decision)
+            predictions.append(outputs.prediction)
         shape = np.delete(scores.shape, axis)
-        return Outputs(direct, repaired, np.concatenate(decisions).reshape(shape))
+        return Outputs(direct, repaired, np.concatenate(predictions).reshape(shape))
 
     def _predict_lazily(
         self,
@@ -539,7 +541,7 @@ class PreservingCalibrator(Estimator):
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
-                "features, axis and decision",
+                "features, axis and prediction",
                 "are not supported for dask collections",
                 "leave them out",
             )
@@ -612,16 +614,16 @@ class PreservingCalibrator(Estimator):
         check_same_columns(column_names(scores), "scores", names, "class_names")
         return names
 
-    def _checked(self, scores: ArrayLike, decision: ArrayLike | None = None) -> CheckedScores:
+    def _checked(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> CheckedScores:
         """Return validated scores, with the columns of fit and the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
         if type(scores) is not np.ndarray:
             scores = self._reorder_columns(scores)
         checked = CheckedScores.from_scores(scores, self._kind(), classes=self.n_classes_)
-        if decision is None and not self._decision_given:
+        if prediction is None and not self._prediction_given:
             return checked
-        return replace(checked, decision=self._decision_of(checked.raw, decision))
+        return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
 
     def _as_fitted(self, scores: ArrayLike) -> Floats:
         """Return scores as an array, with the columns of fit."""
@@ -662,7 +664,7 @@ class PreservingCalibrator(Estimator):
             "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
             "input": self._kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
-            **({"decision_given": True} if self._decision_given else {}),
+            **({"prediction_given": True} if self._prediction_given else {}),
         }
 
     @classmethod
@@ -682,7 +684,7 @@ class PreservingCalibrator(Estimator):
         else:
             repair = CORD._from_state(arrays, meta["cord"])
         model = cls._from_fitted(calibrator, repair, meta["input"], meta["class_names"])
-        model._decision_given = bool(meta.get("decision_given", False))
+        model._prediction_given = bool(meta.get("prediction_given", False))
         return model
 
     @classmethod
@@ -741,22 +743,22 @@ def new_repair(
     return Lift(**own)
 
 
-def _with_decision(
-    original: CheckedScores, decision: ArrayLike, names: Sequence[Name] | None
+def _with_prediction(
+    original: CheckedScores, prediction: ArrayLike, names: Sequence[Name] | None
 ) -> CheckedScores:
     """Return the scores with these predictions instead of their argmax."""
-    return replace(original, decision=_decision_indices(decision, original.raw.shape, names))
+    return replace(original, prediction=_prediction_indices(prediction, original.raw.shape, names))
 
 
-def _decision_indices(
-    decision: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
-) -> Decisions:
+def _prediction_indices(
+    prediction: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
+) -> Predictions:
     """Return predictions, which may be class names, as column indices."""
     try:
-        indices = names_to_indices(decision, shape, names)
+        indices = names_to_indices(prediction, shape, names)
     except InputError as error:
-        raise error.with_argument("decision") from None
-    return check_decisions(indices, shape[0], shape[1])
+        raise error.with_argument("prediction") from None
+    return check_predictions(indices, shape[0], shape[1])
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

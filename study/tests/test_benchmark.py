@@ -152,7 +152,7 @@ def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.Monk
     assert one.stored() == result
     fit, evaluation = load_set(spec).drawn(1, 200, 150)
     assert (len(fit), len(evaluation)) == (200, 150)
-    decision = evaluation.scores.argmax(axis=1)
+    prediction = evaluation.scores.argmax(axis=1)
     for key in ("vs", "irova", "blend"):
         for repair in ("cord", "lift"):
             model = PreservingCalibrator(key, repair=repair).fit(fit.scores, fit.labels)
@@ -162,7 +162,7 @@ def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.Monk
             assert values["brier"] == pytest.approx(metrics.brier(output, evaluation.labels))
             assert values["tpcr"] == 0.0
         assert result.measures[Output(key)]["tpcr"] == metrics.tpcr(
-            decision, model.direct_proba(evaluation.scores)
+            prediction, model.direct_proba(evaluation.scores)
         )
     assert Output("ts", "cord") not in result.measures  # it keeps predictions by itself
     assert 0.0 < result.measures[Output("vs", "cord")]["at_bound"] < 1.0

@@ -70,12 +70,12 @@ def test_a_cell_holds_what_the_library_says(spec: SetSpec) -> None:
             result = cell.measures[name][repair]
             assert result["ece"] == metrics.ece(output, rows.labels)
             assert result["nll"] == metrics.nll(output, rows.labels)
-            assert result["tpcr"] == metrics.tpcr(outputs.decision, output)
+            assert result["tpcr"] == metrics.tpcr(outputs.prediction, output)
         assert cell.measures[name]["cord"]["tpcr"] == 0.0 < cell.measures[name]["direct"]["tpcr"]
         assert cell.measures[name]["direct"]["mean_gap"] == 0.0
 
 
-def test_every_repair_keeps_decisions_and_a_ranking_repair_rankings(spec: SetSpec) -> None:
+def test_every_repair_keeps_predictions_and_a_ranking_repair_rankings(spec: SetSpec) -> None:
     names = ("minimal", "target none", "lambda 0.1", "cord", "top 2", "top 5", "ranking")
     cell = compute(task(spec, "irova", {CLEAN: (*names, "projection")}))
     measured = cell.measures[CLEAN]

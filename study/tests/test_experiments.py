@@ -201,7 +201,7 @@ def test_what_stabilising_alone_gains_is_not_the_repairs() -> None:
     assert row["both stabilised"][0].text == "0.10000"
 
 
-def test_bold_asks_for_decisions_that_stayed() -> None:
+def test_bold_asks_for_predictions_that_stayed() -> None:
     def value(fit: Fit, repair: str, name: str) -> float:
         if name == "tpcr":
             return 0.03 if fit.calibrator == "ts" else 0.0

@@ -137,7 +137,7 @@ def test_the_index_shows_everything_and_escapes_what_it_shows(results: Path) -> 
     assert [entry["splits"] for entry in facts["sets"]] == [2, 2, 1]
 
 
-def test_repaired_reports_change_no_decision(results: Path) -> None:
+def test_repaired_reports_change_no_prediction(results: Path) -> None:
     with (results / "main" / "data.csv").open() as file:
         rows = list(csv.DictReader(file))
     changed = {

@@ -119,10 +119,10 @@ def test_ranking_projection_minimises_the_divergence() -> None:
         assert (divergence(mixed) >= best - 1e-12).all()
 
 
-def test_ranking_projection_with_a_decision_puts_it_first() -> None:
-    decision = (KEEP + 1) % 6
-    repaired = RankingProjection().transform(P, Q, decision=decision)
-    np.testing.assert_array_equal(repaired.argmax(axis=1), decision)
+def test_ranking_projection_with_a_prediction_puts_it_first() -> None:
+    prediction = (KEEP + 1) % 6
+    repaired = RankingProjection().transform(P, Q, prediction=prediction)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), prediction)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def warnings_of(scores, labels, kind="logits", **more):
     sentences = [str(warning.message) for warning in fitted]
     assert [str(warning.message) for warning in compared] == sentences
     assert all(warning.filename == __file__ for warning in (*fitted, *compared))
-    blocked = any(caveat.blocks_advice for caveat in comparison.concerns)
+    blocked = any(caveat.blocks_advice for caveat in comparison.caveats)
     assert blocked == (comparison.recommendation.key is None)
     return sentences
 
@@ -99,8 +99,8 @@ def test_only_changes_that_help_are_suggested() -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(4, size=4000, p=[0.6, 0.2, 0.1, 0.1])
     right = rng.random(4000) < 0.3
-    decision = np.where(right, labels, (labels + rng.integers(1, 4, size=4000)) % 4)
-    (sentence,) = warnings_of(4.0 * np.eye(4)[3 - decision] + rng.normal(size=(4000, 4)), labels)
+    prediction = np.where(right, labels, (labels + rng.integers(1, 4, size=4000)) % 4)
+    (sentence,) = warnings_of(4.0 * np.eye(4)[3 - prediction] + rng.normal(size=(4000, 4)), labels)
     assert "most frequent class's share (6" in sentence
     assert "would be" not in sentence
 
@@ -193,8 +193,8 @@ def test_constant_scores() -> None:
 def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None:
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
-    decision = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
-    logits = 3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5
+    prediction = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
+    logits = 3.0 * np.eye(5)[prediction] + rng.normal(size=(2000, 5)) / 5
     (sentence,) = warnings_of(logits, labels)
     assert "is below the most frequent class's share (69.7 %)" in sentence
     # Predictions that are related to the labels may be of a weighted classifier.
@@ -207,8 +207,8 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
 def test_predictions_barely_above_chance_are_doubted_unless_they_follow_a_rule() -> None:
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
-    decision = np.where(rng.random(2000) < 0.04, labels, rng.integers(5, size=2000))
-    logits = 3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5
+    prediction = np.where(rng.random(2000) < 0.04, labels, rng.integers(5, size=2000))
+    logits = 3.0 * np.eye(5)[prediction] + rng.normal(size=(2000, 5)) / 5
     (sentence,) = warnings_of(logits, labels)
     assert "are the labels those of these rows" in sentence
     PreservingCalibrator("ts", rule="learnt").fit(logits, labels)
@@ -224,8 +224,8 @@ def test_rare_classes_that_are_never_decided_for_are_not_doubted() -> None:
 def test_ordinal_classes_that_are_often_one_off_are_not_doubted() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(1, 5, size=5000)
-    decision = labels - (rng.random(5000) < 0.55)
-    assert warnings_of(3.0 * np.eye(5)[decision] + rng.normal(size=(5000, 5)) / 5, labels) == []
+    prediction = labels - (rng.random(5000) < 0.55)
+    assert warnings_of(3.0 * np.eye(5)[prediction] + rng.normal(size=(5000, 5)) / 5, labels) == []
 
 
 def test_weights_decide_which_rows_count() -> None:

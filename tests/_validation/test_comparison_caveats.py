@@ -17,15 +17,15 @@ def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray,
     return 3.0 * np.eye(classes)[labels] + rng.normal(size=(count, classes)), labels
 
 
-def concerns(logits, labels, classes=5, names=None):
+def caveats(logits, labels, classes=5, names=None):
     return audit_caveats(logits.argmax(axis=1), labels, classes=classes, names=names)
 
 
-def test_sound_rows_raise_no_concern() -> None:
+def test_sound_rows_raise_no_caveat() -> None:
     logits, labels = rows()
-    assert concerns(logits, labels) == []
+    assert caveats(logits, labels) == []
     assert overlap(logits[:400], logits[400:]) == []
-    assert cordcal.compare(logits, labels, ["ts", "vs"]).checks == ()
+    assert cordcal.compare(logits, labels, ["ts", "vs"]).data_caveats == ()
 
 
 @pytest.mark.parametrize(("shift", "words"), [(1, "with labels − 1"), (-1, "with labels + 1")])
@@ -36,29 +36,29 @@ def test_shifted_labels_are_reported_with_the_accuracy_they_would_have(shift, wo
         comparison = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    concern = comparison.concerns[0]
-    assert concern.key == "labels"
-    assert words in concern.sentence
-    assert concern.figures["accuracy_with_shift"] > 0.85 > 0.2 > concern.figures["accuracy"]
-    assert f"{100 * concern.figures['accuracy_with_shift']:.1f} %" in concern.sentence
+    caveat = comparison.caveats[0]
+    assert caveat.key == "labels"
+    assert words in caveat.sentence
+    assert caveat.figures["accuracy_with_shift"] > 0.85 > 0.2 > caveat.figures["accuracy"]
+    assert f"{100 * caveat.figures['accuracy_with_shift']:.1f} %" in caveat.sentence
     # Loud: no advice, nothing worth having, and it comes first.
     assert comparison.recommendation.key is None
     assert comparison.recommendation.changing is None
     assert "may change" not in comparison.interpret()
     assert comparison.interpret().startswith("No recommendation. Check first: accuracy")
-    assert comparison.to_dict()["concerns"][0]["blocks_advice"]
+    assert comparison.to_dict()["caveats"][0]["blocks_advice"]
 
 
 def test_columns_in_another_order_than_their_names_suggest() -> None:
     logits, labels = rows(classes=12)
     names = [str(index) for index in range(12)]  # sorted as words: 0, 1, 10, 11, 2, ...
     encoded = np.argsort(np.argsort(names))[labels]
-    (caveat,) = concerns(logits, encoded, 12, names)
+    (caveat,) = caveats(logits, encoded, 12, names)
     assert caveat.key == "columns"
     assert "in the order of their sorted names" in caveat.sentence
-    by_number = concerns(logits[:, np.argsort(names)], labels, 12, sorted(names))
+    by_number = caveats(logits[:, np.argsort(names)], labels, 12, sorted(names))
     assert "by the numbers that are their names" in by_number[0].sentence
-    assert concerns(logits, labels, 12, names) == []
+    assert caveats(logits, labels, 12, names) == []
 
 
 def test_a_data_frames_names_suggest_an_order() -> None:
@@ -68,21 +68,21 @@ def test_a_data_frames_names_suggest_an_order() -> None:
     encoded = np.argsort(np.argsort(names))[labels]
     with pytest.warns(UserWarning, match="sorted names"):
         comparison = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
-    assert comparison.concerns[0].key == "columns"
+    assert comparison.caveats[0].key == "columns"
 
 
 def test_an_audit_says_first_what_to_check() -> None:
     logits, labels = rows()
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     sound = cordcal.audit(p, p**0.5 / (p**0.5).sum(axis=1, keepdims=True), labels)
-    assert sound.concerns == ()
+    assert sound.caveats == ()
     wrong = cordcal.audit(p, p, (labels + 1) % 5)
-    assert wrong.concerns[0].key == "labels"
+    assert wrong.caveats[0].key == "labels"
     assert wrong.interpret().startswith("Check first: accuracy")
-    assert wrong.to_dict()["concerns"][0]["figures"]["shift"] == -1
+    assert wrong.to_dict()["caveats"][0]["figures"]["shift"] == -1
     few = cordcal.audit(p[:30], p[:30], labels[:30])
-    assert few.concerns[0].figures == {"evaluation": 30, "needed": 100}
-    assert cordcal.audit(p[:30], p[:30]).concerns == ()
+    assert few.caveats[0].figures == {"evaluation": 30, "needed": 100}
+    assert cordcal.audit(p[:30], p[:30]).caveats == ()
 
 
 def test_a_comparison_doubts_the_labels_of_its_evaluation_rows_too() -> None:
@@ -91,7 +91,7 @@ def test_a_comparison_doubts_the_labels_of_its_evaluation_rows_too() -> None:
     with pytest.warns(UserWarning, match="shuffled labels") as caught:
         comparison = cordcal.compare(logits, labels, ["ts"], evaluation=(others, wrong))
     assert len(caught) == 1
-    assert [concern.key for concern in comparison.concerns] == ["chance"]
+    assert [caveat.key for caveat in comparison.caveats] == ["chance"]
     assert comparison.recommendation.key is None
 
 
@@ -100,13 +100,13 @@ def test_an_audit_counts_weighted_rows() -> None:
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     mixed = np.where(np.arange(800) < 700, (labels + 1) % 5, labels)
     weight = np.where(np.arange(800) < 700, 0.0, 1.0)
-    assert cordcal.audit(p, p, mixed).concerns[0].key == "labels"
-    assert cordcal.audit(p, p, mixed, sample_weight=weight).concerns == ()
+    assert cordcal.audit(p, p, mixed).caveats[0].key == "labels"
+    assert cordcal.audit(p, p, mixed, sample_weight=weight).caveats == ()
 
 
 def test_few_rows_give_measures_and_no_advice() -> None:
     comparison = cordcal.compare(*rows(150), ["ts", "vs"])
-    assert [concern.key for concern in comparison.concerns] == ["rows"]
+    assert [caveat.key for caveat in comparison.caveats] == ["rows"]
     assert comparison.recommendation.key is None
     assert comparison.next_step() is None
     gap = comparison.difference(("vs", "repaired"), ("ts", "direct"), "nll")
@@ -127,9 +127,9 @@ def test_absent_classes_are_counted_and_named() -> None:
 def test_rows_in_both_parts_are_reported() -> None:
     logits, labels = rows()
     comparison = cordcal.compare(logits, labels, ["ts"], evaluation=(logits[::2], labels[::2]))
-    (concern,) = comparison.concerns
-    assert concern.key == "overlap"
-    assert concern.figures["shared"] == 1.0
+    (caveat,) = comparison.caveats
+    assert caveat.key == "overlap"
+    assert caveat.figures["shared"] == 1.0
     assert comparison.recommendation.key is None
 
 
@@ -154,7 +154,7 @@ def test_options_that_do_not_differ_are_reported() -> None:
     probabilities = rng.dirichlet(np.ones(3), 300)
     labels = (probabilities.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1)
     comparison = cordcal.compare(probabilities, labels, ["ts"], input="probabilities")
-    assert [concern.key for concern in comparison.concerns] == ["indistinct"]
-    assert not comparison.concerns[0].blocks_advice
+    assert [caveat.key for caveat in comparison.caveats] == ["indistinct"]
+    assert not comparison.caveats[0].blocks_advice
     simplest = min(comparison.preserving(), key=lambda option: comparison.measures(*option)["nll"])
     assert (comparison.recommendation.key, comparison.recommendation.output) == simplest

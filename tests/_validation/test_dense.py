@@ -56,15 +56,15 @@ def test_the_repair_is_that_of_the_rows(axis: int, preserve: int) -> None:
     np.testing.assert_array_equal(direct, repaired)
 
 
-def test_decisions_and_weights_have_the_positions_shape() -> None:
+def test_predictions_and_weights_have_the_positions_shape() -> None:
     weight = RNG.random(SHAPE)
     weight[0] = 0.0
-    vectors = {"decision": LABELS, "sample_weight": weight}
+    vectors = {"prediction": LABELS, "sample_weight": weight}
     original, direct = at_axis(ORIGINAL, 1), at_axis(DIRECT, 1)
     cord = CORD().fit(original, direct, axis=1, **vectors)
     ravelled = {name: values.reshape(-1) for name, values in vectors.items()}
     assert cord.eta_ == CORD().fit(flat(ORIGINAL), flat(DIRECT), **ravelled).eta_
-    repaired = cord.transform(original, direct, axis=1, decision=LABELS)
+    repaired = cord.transform(original, direct, axis=1, prediction=LABELS)
     np.testing.assert_array_equal(repaired.argmax(axis=1), LABELS)
 
 
@@ -94,11 +94,11 @@ def test_metrics(name: str, axis: int) -> None:
 
 def test_changes() -> None:
     original, direct = at_axis(ORIGINAL, 1), at_axis(DIRECT, 1)
-    expected = metrics.decision_changes(
+    expected = metrics.prediction_changes(
         flat(ORIGINAL)[KEPT], flat(DIRECT)[KEPT], LABELS.reshape(-1)[KEPT]
     )
-    for before in (original, original.argmax(axis=1)):  # a report, or decisions in its place
-        result = metrics.decision_changes(before, direct, HOLES, axis=1, ignore_index=IGNORED)
+    for before in (original, original.argmax(axis=1)):  # a report, or predictions in its place
+        result = metrics.prediction_changes(before, direct, HOLES, axis=1, ignore_index=IGNORED)
         assert result == expected
     assert metrics.tpcr(original, direct, axis=1) == metrics.tpcr(flat(ORIGINAL), flat(DIRECT))
     assert metrics.topk_changes(original, direct, 2, axis=1) == metrics.topk_changes(
@@ -130,7 +130,7 @@ def test_bad_arguments() -> None:
     with refused(naming="(3, 8)"):
         metrics.ece(images, LABELS[:, :, 0], axis=1)
     with refused("ignore_index", naming="labels"):
-        metrics.decision_changes(images, images, axis=1, ignore_index=0)
+        metrics.prediction_changes(images, images, axis=1, ignore_index=0)
     bad = images.copy()
     bad[1, :, 2, 3] = np.nan
     row = 1 * 40 + 2 * 5 + 3

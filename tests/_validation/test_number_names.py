@@ -18,7 +18,7 @@ RNG = np.random.default_rng(3)
 PLACES = RNG.integers(3, size=300)
 LOGITS = 2.0 * np.eye(3)[PLACES] + RNG.normal(size=(300, 3))
 P = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
-DECISION = LOGITS.argmax(axis=1)
+PREDICTION = LOGITS.argmax(axis=1)
 
 NAMES: dict[str, list[Any]] = {
     "from 1": [1, 2, 3],
@@ -39,7 +39,7 @@ def test_labels_are_names_in_fit_and_predict(names: list[Any]) -> None:
     expected = PreservingCalibrator("ts").fit(LOGITS, PLACES)
     model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, np.array(names)[PLACES])
     assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
-    np.testing.assert_array_equal(model.predict(LOGITS), np.array(names)[DECISION])
+    np.testing.assert_array_equal(model.predict(LOGITS), np.array(names)[PREDICTION])
 
 
 def test_labels_are_names_in_compare_audit_and_check(names: list[Any]) -> None:
@@ -48,7 +48,7 @@ def test_labels_are_names_in_compare_audit_and_check(names: list[Any]) -> None:
     compared = compare(P, labels, ["ts"], **kinds)
     assert compared.uncalibrated == compare(P, PLACES, ["ts"], input="probabilities").uncalibrated
     rows = compare(P, labels, ["ts"], **kinds, evaluation=(P, labels))
-    assert rows.uncalibrated["accuracy"] == np.mean(DECISION == PLACES)
+    assert rows.uncalibrated["accuracy"] == np.mean(PREDICTION == PLACES)
     audited = audit(P, P, labels, class_names=names)
     assert audited.measures == audit(P, P, PLACES).measures
     gates = [Gate("accuracy", 0.0, "min")]
@@ -86,10 +86,10 @@ def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
     assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
     cordcal.save(model, tmp_path / "model.safetensors")
     for loaded in (model, cordcal.load(tmp_path / "model.safetensors")):
-        np.testing.assert_array_equal(loaded.predict(frame), np.array(headings)[DECISION])
-        np.testing.assert_array_equal(loaded.predict(LOGITS), np.array(headings)[DECISION])
+        np.testing.assert_array_equal(loaded.predict(frame), np.array(headings)[PREDICTION])
+        np.testing.assert_array_equal(loaded.predict(LOGITS), np.array(headings)[PREDICTION])
     model.fit(LOGITS, PLACES)  # the next fit has its own headings: none
-    np.testing.assert_array_equal(model.predict(LOGITS), DECISION)
+    np.testing.assert_array_equal(model.predict(LOGITS), PREDICTION)
     report = pd.DataFrame(P, columns=headings)
     compared = compare(report, labels, ["ts"], input="probabilities")
     assert compared.class_names == ("1000000", "1000001", "7")
@@ -101,9 +101,9 @@ def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
 
 def test_a_frame_without_names_of_its_own_has_column_indices() -> None:
     model = PreservingCalibrator("ts").fit(pd.DataFrame(LOGITS), PLACES)
-    np.testing.assert_array_equal(model.predict(LOGITS), DECISION)
+    np.testing.assert_array_equal(model.predict(LOGITS), PREDICTION)
     named = PreservingCalibrator("ts", class_names=[0, 1, 2]).fit(LOGITS, PLACES)
-    np.testing.assert_array_equal(named.predict(LOGITS), DECISION)
+    np.testing.assert_array_equal(named.predict(LOGITS), PREDICTION)
 
 
 def test_truth_values_as_names_in_either_order() -> None:
@@ -121,7 +121,7 @@ def test_text_of_digits_is_a_name_and_a_number_next_to_it_a_column() -> None:
     for labels in (text, text.tolist(), pd.Series(text), pd.Series(text, dtype=object), PLACES):
         model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, labels)
         assert model.calibrator_.temperature_ == expected
-        assert model.predict(LOGITS).tolist() == [names[at] for at in DECISION]
+        assert model.predict(LOGITS).tolist() == [names[at] for at in PREDICTION]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint32])

@@ -88,8 +88,8 @@ def constructed(p: Any, q: Any, w: Any) -> Any:
 
 
 def transformed(p: Any, q: Any, y: Any) -> Any:
-    cord = CORD().fit(ORIGINAL, DIRECT, decision=LABELS)
-    return cord.transform(p, q, decision=y), cord.explain(p, q, decision=y).repaired_mass
+    cord = CORD().fit(ORIGINAL, DIRECT, prediction=LABELS)
+    return cord.transform(p, q, prediction=y), cord.explain(p, q, prediction=y).repaired_mass
 
 
 def diagram(p: Any, y: Any, w: Any) -> Any:
@@ -116,7 +116,7 @@ FUNCTIONS: dict[str, Function] = {
     "audit": audited,
     "check": checked,
     "CORD.fit": lambda p, q, w: CORD().fit(p, q, sample_weight=w).eta_,
-    "CORD.fit(decision=)": lambda p, q, y: CORD().fit(p, q, decision=y).eta_,
+    "CORD.fit(prediction=)": lambda p, q, y: CORD().fit(p, q, prediction=y).eta_,
     "CORD.construct": constructed,
     "CORD.transform": transformed,
     "Lift.fit": lambda p, q, y, w: Lift().fit(p, q, y, sample_weight=w).curve_,
@@ -130,11 +130,11 @@ FUNCTIONS: dict[str, Function] = {
         metrics.class_reliability(p, y, 1, sample_weight=w).accuracy
     ),
     "risk_coverage": lambda p, y, w: metrics.risk_coverage(p, y, sample_weight=w).risk,
-    "decision_changes": lambda p, q, y, w: metrics.decision_changes(
+    "prediction_changes": lambda p, q, y, w: metrics.prediction_changes(
         p, q, y, sample_weight=w
     ).to_dict(),
-    "decision_changes(decisions)": lambda y, q: metrics.decision_changes(y, q).to_dict(),
-    "decision_flows": lambda p, q: metrics.decision_flows(p, q).to_dict(),
+    "prediction_changes(predictions)": lambda y, q: metrics.prediction_changes(y, q).to_dict(),
+    "prediction_flows": lambda p, q: metrics.prediction_flows(p, q).to_dict(),
     "topk_changes": lambda p, q, w: metrics.topk_changes(p, q, k=2, sample_weight=w),
     "mean_retention": lambda y, p, q, w: metrics.mean_retention(y, p, q, sample_weight=w),
     "reliability_diagram": diagram,

@@ -23,12 +23,12 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("CORDCAL_ENGINE", request.param)
 
 
-def test_decisions_that_are_a_column_of_a_table() -> None:
-    decision = P.argmin(axis=1)
-    table = np.stack([decision, decision], axis=1)
-    cord = CORD().fit(P, Q, decision=table[:, 0])
-    expected = CORD().fit(P, Q, decision=decision).transform(P, Q, decision=decision)
-    np.testing.assert_array_equal(cord.transform(P, Q, decision=table[:, 1]), expected)
+def test_predictions_that_are_a_column_of_a_table() -> None:
+    prediction = P.argmin(axis=1)
+    table = np.stack([prediction, prediction], axis=1)
+    cord = CORD().fit(P, Q, prediction=table[:, 0])
+    expected = CORD().fit(P, Q, prediction=prediction).transform(P, Q, prediction=prediction)
+    np.testing.assert_array_equal(cord.transform(P, Q, prediction=table[:, 1]), expected)
 
 
 @pytest.mark.parametrize("preserve", [1, 2])
@@ -40,7 +40,7 @@ def test_bfloat16_rows_are_taken_at_their_own_tolerance(preserve: int) -> None:
     CORD(preserve).fit(p, q).transform(p, q)
 
 
-def test_decisions_are_read_in_their_own_dtype() -> None:
+def test_predictions_are_read_in_their_own_dtype() -> None:
     fine = np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.longdouble)
     fine[0] += np.array([-1, 1], dtype=np.longdouble) * np.longdouble(2) ** -60
     if fine[0, 0] == fine[0, 1]:

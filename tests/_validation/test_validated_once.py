@@ -19,7 +19,7 @@ COUNTED = {
         scores.as_scores,
         scores.read_scores,
         scores.check_scores,
-        labels.check_decisions,
+        labels.check_predictions,
         labels.check_labels,
         labels.check_weights,
         scores.check_same_shape,
@@ -54,7 +54,7 @@ def test_scores_are_read_once_for_any_number_of_calibrators(keys: list[str]) -> 
     assert counts["read_scores"] == 1
     assert counts["as_scores"] == 2  # its shape is asked for before its labels are
     assert counts["check_labels"] == 1
-    assert counts["check_decisions"] == 0
+    assert counts["check_predictions"] == 0
     assert counts["check_scores"] == counts["check_weights"] == 0
 
 
@@ -69,7 +69,7 @@ def test_parts_of_checked_scores_are_those_of_checked_parts(kind: str) -> None:
         CheckedScores.from_scores(probabilities[rows], kind),
     )
     np.testing.assert_array_equal(part.probabilities, alone.probabilities)
-    np.testing.assert_array_equal(part.decision, alone.decision)
+    np.testing.assert_array_equal(part.prediction, alone.prediction)
     for domain in ("shifted", "log-probabilities", "probabilities", "logits"):
         expected = scores.read_scores(probabilities[rows], kind, domain, masked=True, owner="ts")
         np.testing.assert_array_equal(part.in_domain(domain, scores.LOG_FLOOR), expected)

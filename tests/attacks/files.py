@@ -109,7 +109,7 @@ def write_table(path: Path, logits: np.ndarray, labels: np.ndarray, rng: Rng) ->
 
 
 def check_output(output: Path) -> None:
-    """Ask that what was written are reports that keep their decisions."""
+    """Ask that what was written are reports that keep their predictions."""
     # A damaged label passes through: apply does not read labels.
     result = cordcal.files.open_scores(output).without_labels()
     for batch in result.batches():

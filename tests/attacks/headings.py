@@ -33,9 +33,9 @@ def trial(rng: Rng, folder: Path) -> int:
         done = command("apply", model, path, "--output", output, *options)
         if done.code == 0:
             # Only what was read in full may be written.
-            decision = np.load(output)["repaired"].argmax(axis=1)
-            hold(len(decision) == ROWS, f"{len(decision)} rows of {ROWS}")
-            hold((decision == scores.argmax(axis=1)).all(), "the rows are mixed up")
+            prediction = np.load(output)["repaired"].argmax(axis=1)
+            hold(len(prediction) == ROWS, f"{len(prediction)} rows of {ROWS}")
+            hold((prediction == scores.argmax(axis=1)).all(), "the rows are mixed up")
         command("info", path)
     return 1
 

@@ -32,7 +32,7 @@ def curve(p: Any, q: Any, y: Any, w: Any) -> Any:
 
 
 def repaired(p: Any, q: Any, y: Any) -> Any:
-    return CORD().fit(p, q, decision=y).transform(p, q, decision=y)
+    return CORD().fit(p, q, prediction=y).transform(p, q, prediction=y)
 
 
 def audited(p: Any, q: Any, y: Any, w: Any) -> Any:
@@ -52,7 +52,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
     gated,
     lambda p, y, w: metrics.nll(p, y, sample_weight=w),
     lambda p, y, w: metrics.ece(p, y, sample_weight=w, ignore_index=CLASSES - 1),
-    lambda p, q, y, w: metrics.decision_changes(p, q, y, sample_weight=w).tpcr,
+    lambda p, q, y, w: metrics.prediction_changes(p, q, y, sample_weight=w).tpcr,
     lambda p, y, w: metrics.BrierStream().update(p, y, sample_weight=w).result(),
 ]
 

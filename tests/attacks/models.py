@@ -1,4 +1,4 @@
-"""Hostile models: a sentence on loading, or reports that keep every decision."""
+"""Hostile models: a sentence on loading, or reports that keep every prediction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def trial(rng: Rng, folder: Path) -> int:
         done = command("apply", path, folder / "scores.npy", "--output", folder / "out.npy")
     if done.code == 0:
         report = np.load(folder / "out.npy")
-        hold(strictly_top(report, scores.argmax(axis=1)), "a hostile model changed a decision")
+        hold(strictly_top(report, scores.argmax(axis=1)), "a hostile model changed a prediction")
     return 1
 
 

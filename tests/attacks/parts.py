@@ -138,7 +138,7 @@ def check_row(row: dict[str, Any], written: dict[str, Any]) -> None:
     top = max(CLASSES, key=lambda name: scores[name])
     repaired = {name: float(row[f"repaired:{name}"]) for name in CLASSES}
     hold(max(CLASSES, key=repaired.__getitem__) == top, f"{row} is not {top}")
-    hold(row.get("decision_name", row["decision"]) == top, f"{row} decides otherwise")
+    hold(row.get("prediction_name", row["prediction"]) == top, f"{row} decides otherwise")
     for name, value in written["others"].items():
         own = float(row[name]) if name == "count" else row[name]
         hold(own == value, f"{name} is {row[name]!r}, not {value!r}")

@@ -127,9 +127,9 @@ def logits_and_labels(rng: Rng, rows: int, classes: int) -> tuple[np.ndarray, np
     return 3.0 * (np.eye(classes)[labels] + rng.normal(size=(rows, classes))), labels
 
 
-def strictly_top(report: np.ndarray, decision: np.ndarray) -> bool:
-    """Tell whether each row's decision is its one largest entry, and every entry a number."""
-    mass = np.take_along_axis(report, decision[:, None], axis=1)
+def strictly_top(report: np.ndarray, prediction: np.ndarray) -> bool:
+    """Tell whether each row's prediction is its one largest entry, and every entry a number."""
+    mass = np.take_along_axis(report, prediction[:, None], axis=1)
     return bool(((report >= mass).sum(axis=1) == 1).all() and np.isfinite(report).all())
 
 

@@ -1,4 +1,4 @@
-"""Hostile rows through both engines and every dtype: strict decisions, ratios and sums."""
+"""Hostile rows through both engines and every dtype: strict predictions, ratios and sums."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def trial(rng: Rng, folder: Path) -> int:
     rows = int(rng.integers(1, 1 + ENTRIES // classes))
     dtype = np.dtype(rng.choice(list(UNIT)))
     original, direct = (report(rng, rows, classes, dtype) for _ in range(2))
-    if rng.random() < 0.3:  # the calibrator moves the decision by a rounding only
+    if rng.random() < 0.3:  # the calibrator moves the prediction by a rounding only
         direct = nudged(original, rng)
     shown_text = rng.random() < 0.3
-    decision = rng.integers(classes, size=rows) if shown_text else original.argmax(axis=1)
-    # The order of classes is the scores' own: a decision that is passed is the first rank alone.
+    prediction = rng.integers(classes, size=rows) if shown_text else original.argmax(axis=1)
+    # The order of classes is the scores' own: a prediction that is passed is the first rank alone.
     preserve = 1 if shown_text else min(int(rng.choice([1, 1, 1, 2, 3])), classes - 1)
     if rng.random() < 0.1:  # probabilities of few decimals
         direct = inexact(direct, rng)
@@ -43,12 +43,16 @@ def trial(rng: Rng, folder: Path) -> int:
     for engine in ("array", "compiled"):
         with setting("CORDCAL_ENGINE", engine), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of sums, which are looked at below
-            cord = CORD(preserve).fit(original, direct, decision=decision if shown_text else None)
-            repaired = cord.transform(original, direct, decision=decision if shown_text else None)
+            cord = CORD(preserve).fit(
+                original, direct, prediction=prediction if shown_text else None
+            )
+            repaired = cord.transform(
+                original, direct, prediction=prediction if shown_text else None
+            )
         result[engine] = np.asarray(cord.eta_).tobytes(), repaired.tobytes()
-        check(repaired, direct, decision, preserve)
+        check(repaired, direct, prediction, preserve)
         if preserve == 1:
-            check_ratios(repaired, direct, decision, dtype)
+            check_ratios(repaired, direct, prediction, dtype)
     hold(result["array"][0] == result["compiled"][0], "the engines' shared scalars differ")
     hold(result["array"][1] == result["compiled"][1], "the engines' repaired rows differ")
     return rows
@@ -95,12 +99,12 @@ def inexact(report: np.ndarray, rng: Rng) -> np.ndarray:
     return np.where(fits[:, None], off, report)
 
 
-def check(repaired: np.ndarray, direct: np.ndarray, decision: np.ndarray, preserve: int) -> None:
-    """Ask for distributions whose one largest entry is the decision."""
+def check(repaired: np.ndarray, direct: np.ndarray, prediction: np.ndarray, preserve: int) -> None:
+    """Ask for distributions whose one largest entry is the prediction."""
     dtype, classes = direct.dtype, direct.shape[1]
     hold(repaired.dtype == dtype, f"{repaired.dtype} came out of {dtype}")
     hold((repaired >= 0).all(), "a negative probability")
-    hold(strictly_top(repaired, decision), "a decision that is not strictly the largest")
+    hold(strictly_top(repaired, prediction), "a prediction that is not strictly the largest")
     same = (repaired == direct).all(axis=1)  # bit for bit, sums included
     off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
     level = sum_warning_level(dtype, classes) + classes * UNIT["float64"]
@@ -114,11 +118,11 @@ def check(repaired: np.ndarray, direct: np.ndarray, decision: np.ndarray, preser
 
 
 def check_ratios(
-    repaired: np.ndarray, direct: np.ndarray, decision: np.ndarray, dtype: np.dtype
+    repaired: np.ndarray, direct: np.ndarray, prediction: np.ndarray, dtype: np.dtype
 ) -> None:
     """Ask that the other classes keep the proportions of the direct report."""
     others = np.ones(direct.shape, dtype=bool)
-    others[np.arange(len(decision)), decision] = False
+    others[np.arange(len(prediction)), prediction] = False
     inner = direct.astype(np.float64)
     # The paper's stabilisation of rows with exact zeros, which moves nothing else.
     boundary = (direct == 0).any(axis=1, keepdims=True)

@@ -68,7 +68,7 @@ def scores(classes: int, rows: int, *, sharp: float = 3.0) -> tuple[np.ndarray, 
 
 
 def shifted(fit_scores: np.ndarray, fit_labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Take back most of the slope, which changes some decisions at once."""
+    """Take back most of the slope, which changes some predictions at once."""
     return softmax(0.9 * logits - np.linspace(-0.5, 0.5, logits.shape[1]), axis=1)
 
 
@@ -143,7 +143,7 @@ def test_a_move_leads_to_its_rows(page: Any, named: Any) -> None:
         rows = [
             r
             for r in pictures.rows
-            if (r.decision, r.direct_decision) == (move.source, move.target)
+            if (r.prediction, r.direct_prediction) == (move.source, move.target)
         ]
         square = detail.locator(f'.move[data-from="{move.source}"][data-to="{move.target}"]')
         square.hover()
@@ -217,7 +217,7 @@ def test_every_point_of_a_scatter_plot_has_a_label(page: Any, named: Any) -> Non
         picture.press("ArrowRight")
         shown_text.add(page.inner_text("#tip"))
     for entry in result:
-        reports = ["direct"] if entry.keeps_decisions else ["direct", "repaired", "lift"]
+        reports = ["direct"] if entry.keeps_predictions else ["direct", "repaired", "lift"]
         for report in reports:
             value = f"NLL {result.measures(entry.key, report)['nll']:.4f}"
             assert any(entry.name in tip and value in tip for tip in shown_text)

@@ -72,7 +72,7 @@ def test_the_table_tells_the_result_objects_numbers(page: Any, comparison: Any) 
                 continue
             written = cells.nth(index).inner_text()
             assert number(measure, entry.repaired[measure]).split(" ")[0] in written
-            if not entry.keeps_decisions:
+            if not entry.keeps_predictions:
                 assert number(measure, entry.direct[measure]).split(" ")[0] in written
             if entry.lift is not None:
                 assert number(measure, entry.lift[measure]).split(" ")[0] in written
@@ -87,10 +87,10 @@ def test_choosing_a_calibrator_and_filtering_its_rows(page: Any, comparison: Any
     shown = detail.locator("table.rows tbody tr:visible")
     assert shown.count() == len(rows)
     detail.locator("select.kind").select_option("gained")
-    gained = [row for row in rows if row.label == row.direct_decision]
+    gained = [row for row in rows if row.label == row.direct_prediction]
     assert shown.count() == len(gained) > 0
     detail.locator(".find").fill("ELK")
-    both = [row for row in gained if "elk" in (row.label, row.decision, row.direct_decision)]
+    both = [row for row in gained if "elk" in (row.label, row.prediction, row.direct_prediction)]
     assert shown.count() == len(both) < len(gained)
     assert detail.locator(".shown").inner_text() == f"{len(both)} of {len(rows)} rows"
     detail.locator("select.kind").select_option("")

@@ -21,7 +21,7 @@ STUDY = ROOT / "study" / "src" / "cordcal_study" / "study.html"
 # The grounds of the theme, and what each picture shows in colours that mean something.
 GROUNDS = {"light": "#ffffff", "dark": "#14181e"}
 PICTURES = {
-    "_static/decision-changes.svg": ("gained", "lost"),
+    "_static/prediction-changes.svg": ("gained", "lost"),
     "results/main/figure-2.png": ("direct", "repaired"),
 }
 PAGE = """<!doctype html><style>

@@ -226,10 +226,10 @@ def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     out = folds.number == 1
     report = make("vs").fit(scores[~out], labels[~out]).predict_proba(scores[out])
     at = np.arange(out.sum())
-    decision = scores[out].argmax(axis=1)
+    prediction = scores[out].argmax(axis=1)
     np.testing.assert_array_equal(held_out.likelihood[out], report[at, labels[out]])
-    np.testing.assert_allclose(held_out.masses.mass[out], report[at, decision], rtol=1e-14)
-    np.testing.assert_allclose(held_out.masses.rest[out], 1.0 - report[at, decision], rtol=1e-9)
+    np.testing.assert_allclose(held_out.masses.mass[out], report[at, prediction], rtol=1e-14)
+    np.testing.assert_allclose(held_out.masses.rest[out], 1.0 - report[at, prediction], rtol=1e-9)
 
 
 def confident_rows(n: int = 1500, classes: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -514,7 +514,7 @@ def test_doubted_rows_choose_the_same_members(failing) -> None:
     [
         ("fewer rows than folds", "only 4 rows"),
         ("a class of one row", None),
-        ("every decision right", None),
+        ("every prediction right", None),
         ("every one wrong", "with labels − 1 it would be 100"),
     ],
 )
@@ -526,7 +526,7 @@ def test_hard_rows_work(case: str, doubt: str | None) -> None:
     elif case == "a class of one row":
         labels = np.where(labels == 3, 0, labels)
         labels[0] = 3
-    elif case == "every decision right":
+    elif case == "every prediction right":
         labels = scores.argmax(axis=1)
     else:
         labels = (scores.argmax(axis=1) + 1) % 4

@@ -12,7 +12,7 @@ from errors import refused
 from .conftest import noisy_logits, softmax
 from .test_optima import expected_calibration_error
 
-# NLL, ECE in per cent, Brier and the share of changed decisions, on the evaluation half.
+# NLL, ECE in per cent, Brier and the share of changed predictions, on the evaluation half.
 FIGURES = {
     "tva-platt": (0.416366, 1.8271, 0.203860, 0.0),
     "tva-beta": (0.415701, 1.6062, 0.203563, 0.0),

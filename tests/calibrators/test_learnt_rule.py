@@ -28,8 +28,8 @@ def log_ratios(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("weights", [[1.0, 19.0], [1.0, 2.0, 0.3], [5.0, 1.0, 1.0, 0.2, 2.0]])
 def test_known_weights_are_recovered(weights: list[float]) -> None:
-    direct, decision = ruled(weights, 3000)
-    rule, record = learn_rule(direct, decision)
+    direct, prediction = ruled(weights, 3000)
+    rule, record = learn_rule(direct, prediction)
     np.testing.assert_allclose(log_ratios(rule.weights), log_ratios(np.array(weights)), atol=0.02)
     assert record.n_explained >= 2998
     assert record.max_shift < 1e-3
@@ -37,26 +37,26 @@ def test_known_weights_are_recovered(weights: list[float]) -> None:
 
 
 def test_weights_are_recovered_through_noise_and_other_rows_are_counted() -> None:
-    direct, decision = ruled([1.0, 4.0, 0.5], 20_000, noise=0.5)
+    direct, prediction = ruled([1.0, 4.0, 0.5], 20_000, noise=0.5)
     with pytest.warns(UserWarning, match="of 20,000 rows") as caught:
-        rule, record = learn_rule(direct, decision)
+        rule, record = learn_rule(direct, prediction)
     assert f"in {record.n - record.n_explained:,} of" in str(caught[0].message)
     np.testing.assert_allclose(
         log_ratios(rule.weights), log_ratios(np.array([1, 4, 0.5])), atol=0.05
     )
-    explained = (rule.weights * direct).argmax(axis=1) == decision
+    explained = (rule.weights * direct).argmax(axis=1) == prediction
     assert record.n_explained == explained.sum() > record.n_argmax
     row = int(np.flatnonzero(~explained)[0])
     assert 0.0 < record.mean_shift < record.max_shift < 1.0
-    q, a = direct[row], decision[row]
+    q, a = direct[row], prediction[row]
     others = np.delete(q, a) / (1.0 - q[a])
     least = (np.delete(rule.weights, a) * others).max()
     assert least / (least + rule.weights[a]) - q[a] <= record.max_shift
 
 
 def test_predictions_by_the_argmax_give_equal_weights_exactly() -> None:
-    direct, decision = ruled([1.0, 1.0, 1.0], 50)
-    rule, record = learn_rule(direct, decision)
+    direct, prediction = ruled([1.0, 1.0, 1.0], 50)
+    rule, record = learn_rule(direct, prediction)
     assert rule.is_argmax
     assert record.n_explained == record.n == 50
     assert record.gap == 0.0
@@ -73,18 +73,18 @@ def test_the_middle_of_the_weights_that_explain_all() -> None:
 
 
 def test_weights_that_save_next_to_nothing_are_equal() -> None:
-    direct, decision = ruled([1.0, 1.1, 1.0], 2000)
-    rule, record = learn_rule(direct, decision)
+    direct, prediction = ruled([1.0, 1.1, 1.0], 2000)
+    rule, record = learn_rule(direct, prediction)
     assert rule.is_argmax
     assert record.n_explained == record.n_argmax < 2000
     assert 0.0 < record.mean_shift < record.max_shift < 0.1
 
 
 def test_one_odd_prediction_among_many_does_not_move_the_weights() -> None:
-    direct, decision = ruled([1.0, 3.0, 1.0], 2000)
-    before, _ = learn_rule(direct, decision)
-    decision[0] = (decision[0] + 1) % 3
-    after, record = learn_rule(direct, decision)
+    direct, prediction = ruled([1.0, 3.0, 1.0], 2000)
+    before, _ = learn_rule(direct, prediction)
+    prediction[0] = (prediction[0] + 1) % 3
+    after, record = learn_rule(direct, prediction)
     np.testing.assert_allclose(log_ratios(after.weights), log_ratios(before.weights), atol=0.02)
     assert record.n_explained >= 1990
 
@@ -92,9 +92,9 @@ def test_one_odd_prediction_among_many_does_not_move_the_weights() -> None:
 def test_a_class_that_is_never_predicted_is_lowered_and_reported() -> None:
     rng = np.random.default_rng(1)
     direct = rng.dirichlet(np.ones(3), size=500)
-    decision = direct[:, :2].argmax(axis=1)
+    prediction = direct[:, :2].argmax(axis=1)
     with pytest.warns(UserWarning, match=r"1 class\(es\) \(2\) are never predicted"):
-        rule, record = learn_rule(direct, decision)
+        rule, record = learn_rule(direct, prediction)
     assert record.never_predicted == (2,)
     assert rule.predict(direct).max() == 1
     assert rule.weights[0] == pytest.approx(rule.weights[1], rel=0.05)
@@ -135,27 +135,29 @@ def test_ratios_stay_within_the_largest_that_a_rule_may_have() -> None:
 
 
 def test_certain_rows_have_no_say() -> None:
-    direct, decision = ruled([1.0, 3.0, 1.0], 500)
-    expected, _ = learn_rule(direct, decision)
+    direct, prediction = ruled([1.0, 3.0, 1.0], 500)
+    expected, _ = learn_rule(direct, prediction)
     certain = np.eye(3)[[0, 1, 2, 1]]
-    rule, record = learn_rule(np.concatenate([direct, certain]), np.append(decision, [0, 1, 2, 1]))
+    rule, record = learn_rule(
+        np.concatenate([direct, certain]), np.append(prediction, [0, 1, 2, 1])
+    )
     np.testing.assert_allclose(rule.weights, expected.weights, rtol=1e-6)
     assert record.n_explained == 504
 
 
 @pytest.mark.filterwarnings("ignore:rule. no weights")
 def test_weight_two_is_the_row_twice_and_weight_zero_is_no_row() -> None:
-    direct, decision = ruled([1.0, 3.0, 2.0], 200, noise=0.4)
+    direct, prediction = ruled([1.0, 3.0, 2.0], 200, noise=0.4)
     count = np.random.default_rng(2).integers(3, size=200)
     twice = np.repeat(np.arange(200), count)
-    weighted, _ = learn_rule(direct, decision, count.astype(float))
-    repeated, _ = learn_rule(direct[twice], decision[twice])
+    weighted, _ = learn_rule(direct, prediction, count.astype(float))
+    repeated, _ = learn_rule(direct[twice], prediction[twice])
     np.testing.assert_allclose(weighted.weights, repeated.weights, rtol=1e-6)
 
 
 def test_derivatives_and_the_certificate() -> None:
-    direct, decision = ruled([1.0, 3.0, 2.0], 100, noise=0.5)
-    problem = _Problem(direct, decision, np.linspace(0.5, 2.0, 100))
+    direct, prediction = ruled([1.0, 3.0, 2.0], 100, noise=0.5)
+    problem = _Problem(direct, prediction, np.linspace(0.5, 2.0, 100))
     theta, direction = np.array([2.0, 0.3, -0.2, 0.5]), np.array([0.3, -1.0, 0.5, 0.7])
 
     def at(step: float) -> tuple[float, NDArray[np.float64]]:

@@ -63,7 +63,7 @@ def test_the_published_loss_is_another(key: str, published: str) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_class_keeps_decisions_and_fits_in_a_file(key: str, tmp_path: Path) -> None:
+def test_a_class_keeps_predictions_and_fits_in_a_file(key: str, tmp_path: Path) -> None:
     logits, labels = noisy_logits(200, 4)
     model = cordcal.PreservingCalibrator(make_map(key)).fit(logits, labels)
     cordcal.save(model, tmp_path / "model.safetensors")

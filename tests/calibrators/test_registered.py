@@ -76,14 +76,14 @@ def test_torch_and_onnx_run_its_map(rows: Any, tmp_path: Path) -> None:
     logits, _ = rows
     model = cordcal.PreservingCalibrator("tilt").fit(*rows)
     expected = model.predict_both(logits)
-    assert (expected.direct.argmax(axis=1) != expected.decision).any()
+    assert (expected.direct.argmax(axis=1) != expected.prediction).any()
     module = PreservingModule(model)
     np.testing.assert_allclose(module.direct(torch.tensor(logits)), expected.direct, atol=1e-14)
     export(model, tmp_path / "tilt.onnx", dtype="float64")
     session = onnxruntime.InferenceSession(tmp_path / "tilt.onnx")
     direct, repaired = session.run(["direct", "repaired"], {"logits": logits})
     np.testing.assert_allclose(direct, expected.direct, atol=1e-14)
-    np.testing.assert_array_equal(repaired.argmax(axis=1), expected.decision)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), expected.prediction)
 
 
 def test_it_is_listed_by_its_role() -> None:

@@ -21,7 +21,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     return tmp_path
 
 
-def test_decisions_of_a_new_version(folder: Path, call: Call) -> None:
+def test_predictions_of_a_new_version(folder: Path, call: Call) -> None:
     code, out, err = call("check", "cold.npz", "--original", "old.npz", "--max", "tpcr=0")
     assert (code, out) == (0, "✓ tpcr is 0, within 0\n")
     assert "passed" in err

@@ -45,7 +45,7 @@ def test_an_age_is_named_and_not_counted(call, tables: Path) -> None:
     assert call("apply", "n.safetensors", "s.csv", "--output", "o.csv")[0] == 0
     head = (tables / "o.csv").read_text().splitlines()[0]
     names = ",".join(f"repaired:{name}" for name in NAMES)
-    assert head == f"key,truth,age,importance,decision,{names}"
+    assert head == f"key,truth,age,importance,prediction,{names}"
 
 
 def test_the_columns_that_were_taken_are_named(call, tables: Path) -> None:

@@ -60,7 +60,7 @@ def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
         for (key, report), row in cells.items()
         if report == "direct" and float(row[1]) > 0
     }
-    drawn = (ROOT / "docs" / "_static" / "decision-changes.svg").read_text("utf-8")
+    drawn = (ROOT / "docs" / "_static" / "prediction-changes.svg").read_text("utf-8")
     labels = [
         float(points.replace("−", "-")) for points in re.findall(r"<!-- +(\S+) points -->", drawn)
     ]

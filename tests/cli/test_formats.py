@@ -117,7 +117,7 @@ def test_pipes(run: Run, tmp_path: Path, logits: np.ndarray, labels: np.ndarray)
     result = run("apply", "m.safetensors", "-", input=buffer.getvalue(), text=False)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.decode().splitlines()
-    assert lines[0] == "decision,repaired:0,repaired:1,repaired:2"
+    assert lines[0] == "prediction,repaired:0,repaired:1,repaired:2"
     assert [int(line.split(",")[0]) for line in lines[1:]] == logits[:7].argmax(axis=1).tolist()
 
 
@@ -132,10 +132,10 @@ def test_explain_adds_columns_per_row(
     assert code == 0, errors
     with np.load(tmp_path / "o.npz") as result:
         rows = np.arange(len(logits))
-        decision = result["decision"]
-        np.testing.assert_allclose(result["repaired"][rows, decision], result["repaired_mass"])
+        prediction = result["prediction"]
+        np.testing.assert_allclose(result["repaired"][rows, prediction], result["repaired_mass"])
         np.testing.assert_array_equal(
-            result["changed"], result["direct"].argmax(axis=1) != decision
+            result["changed"], result["direct"].argmax(axis=1) != prediction
         )
 
 
@@ -147,8 +147,8 @@ def test_explain_adds_columns_per_rank(
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain")
     assert code == 0, errors
     with np.load(tmp_path / "o.npz") as result:
-        np.testing.assert_array_equal(result["decision_1"], result["decision"])
-        second = result["repaired"][np.arange(len(logits)), result["decision_2"]]
+        np.testing.assert_array_equal(result["prediction_1"], result["prediction"])
+        second = result["repaired"][np.arange(len(logits)), result["prediction_2"]]
         left = 1.0 - result["repaired_mass_1"]
         np.testing.assert_allclose(second, left * result["repaired_mass_2"], atol=1e-15)
 

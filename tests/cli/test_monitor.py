@@ -95,7 +95,7 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     code, out, _ = call("monitor", "add", "s", "scores.npz", "--model", "m", "--json")
     assert code == 0
     outputs = model.predict_both(logits)
-    changed = int((outputs.direct.argmax(axis=1) != outputs.decision).sum())
+    changed = int((outputs.direct.argmax(axis=1) != outputs.prediction).sum())
     assert json.loads(out)["changed"] == changed > 0
     code, _, errors = call("monitor", "add", "s", "scores.npz", "--model", "other")
     assert code == 2

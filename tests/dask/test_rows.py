@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 ROWS, CLASSES = 700, 6
 ORIGINAL = RNG.dirichlet(np.ones(CLASSES), ROWS)
 DIRECT = RNG.dirichlet(np.full(CLASSES, 0.5), ROWS)
-DECISION = RNG.integers(0, CLASSES, ROWS)
+PREDICTION = RNG.integers(0, CLASSES, ROWS)
 LABELS = RNG.integers(0, CLASSES, ROWS)
 WEIGHT = RNG.random(ROWS) * 10.0 ** RNG.integers(-3, 4, ROWS)
 WEIGHT[:150] = 0.0
@@ -43,12 +43,12 @@ def lazy(array: np.ndarray, chunks: object) -> object:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("extras", [(), ("decision", "sample_weight")])
+@pytest.mark.parametrize("extras", [(), ("prediction", "sample_weight")])
 @pytest.mark.parametrize("preserve", [1, 2])
 def test_the_construction_is_that_in_memory(
     chunks: object, extras: tuple[str, ...], preserve: int
 ) -> None:
-    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    extra = {"prediction": PREDICTION, "sample_weight": WEIGHT}
     columns = {name: extra[name] for name in extras}
     expected = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
@@ -96,12 +96,12 @@ def test_no_rows_travel_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", [None, np.float32])
 def test_transform_is_lazy_and_the_same(dtype: object) -> None:
-    cord = CORD().fit(ORIGINAL, DIRECT, decision=DECISION)
+    cord = CORD().fit(ORIGINAL, DIRECT, prediction=PREDICTION)
     repaired = cord.transform(
-        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
+        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), prediction=PREDICTION, dtype=dtype
     )
     assert isinstance(repaired, da.Array)
-    expected = cord.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    expected = cord.transform(ORIGINAL, DIRECT, prediction=PREDICTION, dtype=dtype)
     assert (repaired.dtype, repaired.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(repaired.compute(), expected)
 
@@ -109,19 +109,19 @@ def test_transform_is_lazy_and_the_same(dtype: object) -> None:
 @pytest.mark.parametrize("mode", ["raise", "cap"])
 @pytest.mark.parametrize("dtype", [None, np.float32])
 def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
-    repair = Lift(mode).fit(ORIGINAL, DIRECT, LABELS, decision=DECISION)
+    repair = Lift(mode).fit(ORIGINAL, DIRECT, LABELS, prediction=PREDICTION)
     lifted = repair.transform(
-        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
+        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), prediction=PREDICTION, dtype=dtype
     )
     assert isinstance(lifted, da.Array)
-    expected = repair.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    expected = repair.transform(ORIGINAL, DIRECT, prediction=PREDICTION, dtype=dtype)
     np.testing.assert_array_equal(lifted.compute(), expected)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("extras", [(), ("decision", "sample_weight")])
+@pytest.mark.parametrize("extras", [(), ("prediction", "sample_weight")])
 def test_lift_is_fitted_as_in_memory(chunks: object, extras: tuple[str, ...]) -> None:
-    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    extra = {"prediction": PREDICTION, "sample_weight": WEIGHT}
     columns = {name: extra[name] for name in extras}
     expected = Lift().fit(ORIGINAL, DIRECT, LABELS, **columns)
     blocks = {name: lazy(column, 123) for name, column in columns.items()}
@@ -172,7 +172,7 @@ def test_preserved() -> None:
     decided = named.predict(lazy(logits, (90, 4)))
     assert (decided.shape, decided.dtype) == ((ROWS,), np.dtype("<U1"))
     np.testing.assert_array_equal(decided.compute(), named.predict(logits))
-    with pytest.raises(ValueError, match="features, axis and decision"):
+    with pytest.raises(ValueError, match="features, axis and prediction"):
         named.predict(lazy(logits, (90, 4)), axis=1)
 
 
@@ -192,12 +192,12 @@ def test_measures(name: str) -> None:
 
 def test_changes() -> None:
     pair = lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6))
-    assert metrics.decision_changes(*pair, LABELS) == metrics.decision_changes(
+    assert metrics.prediction_changes(*pair, LABELS) == metrics.prediction_changes(
         ORIGINAL, DIRECT, LABELS
     )
     assert metrics.topk_changes(*pair, 3) == metrics.topk_changes(ORIGINAL, DIRECT, 3)
-    decision = lazy(DECISION, 50)
-    assert metrics.tpcr(decision, pair[1]) == metrics.tpcr(DECISION, DIRECT)
+    prediction = lazy(PREDICTION, 50)
+    assert metrics.tpcr(prediction, pair[1]) == metrics.tpcr(PREDICTION, DIRECT)
 
 
 def test_audit() -> None:

@@ -29,7 +29,7 @@ def result():
 
 def test_counts_are_those_of_the_measures(result) -> None:
     original, direct, labels = pair()
-    assert result.changes == metrics.decision_changes(original, direct, labels)
+    assert result.changes == metrics.prediction_changes(original, direct, labels)
     for groups in (result.by_class, result.by_confidence):
         for field in ("n", "n_changed", "n_gained", "n_lost", "n_neutral"):
             assert sum(getattr(group.changes, field) for group in groups) == getattr(
@@ -62,17 +62,17 @@ def test_measures_are_those_of_the_three_reports(result) -> None:
 
 def test_rows_that_change_most(result) -> None:
     original, direct, _ = pair()
-    decision, moved = original.argmax(axis=1), direct.argmax(axis=1)
-    margin = direct.max(axis=1) - direct[np.arange(600), decision]
+    prediction, moved = original.argmax(axis=1), direct.argmax(axis=1)
+    margin = direct.max(axis=1) - direct[np.arange(600), prediction]
     first = result.rows[0]
     assert first.row == margin.argmax()
     assert first.direct_confidence - first.direct_mass == margin.max()
-    assert first.decision == ["ant", "bee", "cat", "dog", "[eel]"][decision[first.row]]
+    assert first.prediction == ["ant", "bee", "cat", "dog", "[eel]"][prediction[first.row]]
     assert first.original_mass == original[first.row].max()
     margins = [row.direct_confidence - row.direct_mass for row in result.rows]
     assert margins == sorted(margins, reverse=True)
     assert len(result.rows) == 10
-    assert np.count_nonzero(decision != moved) > 10
+    assert np.count_nonzero(prediction != moved) > 10
 
 
 def test_forms(result) -> None:
@@ -116,7 +116,7 @@ def test_identical_reports_change_nothing() -> None:
     assert {measure.verdict for measure in result.measures} == {"same"}
 
 
-def test_no_decision_changed_though_the_reports_differ() -> None:
+def test_no_prediction_changed_though_the_reports_differ() -> None:
     original, _, _ = pair()
     sharper = original**1.3 / (original**1.3).sum(axis=1, keepdims=True)
     assert (
@@ -126,7 +126,7 @@ def test_no_decision_changed_though_the_reports_differ() -> None:
     )
 
 
-def test_without_labels_only_decisions_are_compared() -> None:
+def test_without_labels_only_predictions_are_compared() -> None:
     original, direct, _ = pair()
     result = audit(original, direct)
     assert result.measures == ()
@@ -137,10 +137,10 @@ def test_without_labels_only_decisions_are_compared() -> None:
     assert result.to_frame().empty
 
 
-def test_decisions_that_are_passed_are_kept() -> None:
+def test_predictions_that_are_passed_are_kept() -> None:
     original, direct, labels = pair()
-    decision = direct.argmax(axis=1)
-    result = audit(original, direct, labels, decision=decision, resamples=20)
+    prediction = direct.argmax(axis=1)
+    result = audit(original, direct, labels, prediction=prediction, resamples=20)
     assert result.changes.n_changed == 0
 
 
@@ -154,8 +154,11 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
     by_rule = cordcal.audit(original, direct, rule=np.linspace(1.0, 1.5, original.shape[1]))
     assert "The repaired probabilities change it in" in by_rule.interpret()
     assert "preserve=" not in by_rule.interpret()  # a rule keeps no further ranks
-    decision = direct.argmax(axis=1)
-    options = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
+    prediction = direct.argmax(axis=1)
+    options = {
+        "prediction": prediction,
+        "repair": CORD(6).fit(original, direct, prediction=prediction),
+    }
     with pytest.warns(UserWarning, match="rows that repair was fitted on"):
         preserved = audit(original, direct, **options)
     assert preserved.topk_changes["repaired"].n_order_changed == 0
@@ -179,11 +182,11 @@ def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
 def test_a_repair_comes_from_a_model_too() -> None:
     original, direct, labels = pair()
     model = PreservingCalibrator("ts", input="probabilities").fit(original[:300], labels[:300])
-    decision = original[300:].argmax(axis=1)
+    prediction = original[300:].argmax(axis=1)
     arrays = (original[300:], direct[300:], labels[300:])
-    result = audit(*arrays, repair=model, decision=decision, resamples=20)
+    result = audit(*arrays, repair=model, prediction=prediction, resamples=20)
     assert result.eta == model.repair_.eta_
-    with refused("decision", naming="scores.argmax(axis=1)"):
+    with refused("prediction", naming="scores.argmax(axis=1)"):
         audit(*arrays, repair=model.repair_)
     with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
         audit(*arrays, repair=CORD())
@@ -211,7 +214,7 @@ def test_weights_reach_every_number() -> None:
     part = audit(original[:200], direct[:200], labels[:200], resamples=20)
     assert result.eta == part.eta
     assert result.changes.tpcr == part.changes.tpcr
-    assert result.price == part.price > 0.0
+    assert result.cost == part.cost > 0.0
     assert [group.changes for group in result.by_class] == [
         group.changes for group in part.by_class
     ]
@@ -219,18 +222,18 @@ def test_weights_reach_every_number() -> None:
         assert ours.repaired == pytest.approx(theirs.repaired, rel=1e-9)
 
 
-def test_the_price_of_a_row_counts_by_its_weight() -> None:
+def test_the_cost_of_a_row_counts_by_its_weight() -> None:
     original, direct, _ = pair(rows=60)
     weight = np.random.default_rng(1).integers(4, size=60)
     repeated = audit(np.repeat(original, weight, axis=0), np.repeat(direct, weight, axis=0))
     result = audit(original, direct, sample_weight=weight)
-    assert result.price == pytest.approx(repeated.price, rel=1e-12)
-    assert result.price != pytest.approx(audit(original, direct).price, rel=1e-3)
+    assert result.cost == pytest.approx(repeated.cost, rel=1e-12)
+    assert result.cost != pytest.approx(audit(original, direct).cost, rel=1e-3)
 
 
 def test_bands_are_of_the_original_confidence_whatever_was_decided() -> None:
     original = np.array([[0.85, 0.1, 0.05], [0.2, 0.75, 0.05], [0.3, 0.3, 0.4]])
-    result = audit(original, original[:, ::-1], decision=[1, 1, 0])
+    result = audit(original, original[:, ::-1], prediction=[1, 1, 0])
     counts = {group.group: group.changes.n for group in result.by_confidence}
     assert counts == {"(0, 0.5]": 1, "(0.7, 0.8]": 1, "(0.8, 0.9]": 1}
 
@@ -291,7 +294,7 @@ def test_public_name() -> None:
 def test_real_outputs(real_set) -> None:
     original = real_set.probabilities()
     rng = np.random.default_rng(0)
-    # A calibrator that changes some decisions: powers and factors by class.
+    # A calibrator that changes some predictions: powers and factors by class.
     direct = original ** rng.uniform(0.7, 1.0, original.shape[1])
     direct *= rng.uniform(0.8, 1.25, original.shape[1])
     direct /= direct.sum(axis=1, keepdims=True)
@@ -333,7 +336,7 @@ def test_logits_are_audited_by_their_own_argmax() -> None:
     p /= p.sum(axis=1, keepdims=True)
     direct = cordcal.PreservingCalibrator("vs").fit(logits, labels).direct_proba(logits)
     from_logits = cordcal.audit(logits, direct, labels, input="logits")
-    expected = cordcal.audit(p, direct, labels, decision=logits.argmax(axis=1))
+    expected = cordcal.audit(p, direct, labels, prediction=logits.argmax(axis=1))
     assert from_logits.changes == expected.changes
     assert from_logits.eta == pytest.approx(expected.eta, rel=1e-9)
     with refused("original", naming='input="probabilities"'):

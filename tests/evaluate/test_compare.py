@@ -59,13 +59,13 @@ def test_measures_are_those_of_the_reports(data) -> None:
         expected = metrics.measure_all(report, labels[test]).to_dict()
         del expected["n"]
         assert dict(measured) == expected
-    assert entry.changes == metrics.decision_changes(logits[test], reports.direct, labels[test])
+    assert entry.changes == metrics.prediction_changes(logits[test], reports.direct, labels[test])
 
 
 def test_repaired_keeps_the_accuracy_and_rivals_are_one_report(comparison) -> None:
     for entry in comparison:
         assert entry.repaired["accuracy"] == comparison.uncalibrated["accuracy"]
-    assert comparison["ts"].keeps_decisions
+    assert comparison["ts"].keeps_predictions
     assert comparison["ts"].changes.n_changed == 0
     assert comparison["ts"].gain["nll"].to_dict() == {"estimate": 0.0, "low": 0.0, "high": 0.0}
     assert comparison["vs"].changes.n_changed > 0
@@ -196,7 +196,7 @@ def test_it_says_when_nothing_is_gained() -> None:
     assert comparison.next_step() is None
 
 
-def test_best_names_the_lowest_that_keeps_decisions(comparison) -> None:
+def test_best_names_the_lowest_that_keeps_predictions(comparison) -> None:
     best = comparison.best["nll"]
     assert best.value == min(
         comparison.uncalibrated["nll"],
@@ -210,7 +210,7 @@ def test_results_are_plain(comparison) -> None:
     json.dumps(comparison.to_dict(), allow_nan=False)
     frame = comparison.to_frame()
     lifts = sum(entry.lift is not None for entry in comparison)
-    preserving = sum(entry.keeps_decisions for entry in comparison)
+    preserving = sum(entry.keeps_predictions for entry in comparison)
     assert len(frame) == 1 + 2 * len(comparison) - preserving + lifts
     assert set(frame.columns) >= {"nll", "nll_low", "nll_high", "tpcr"}
     for measure in ("accuracy", "nll", "brier", "ece", "ece_equal_mass"):
@@ -355,7 +355,7 @@ def test_splits_of_separate_evaluation_rows_are_refused(data) -> None:
         cordcal.compare(*data, "ts", evaluation=data, splits=2)
 
 
-def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
+def test_lift_is_a_third_report_of_maps_that_change_predictions() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
@@ -374,7 +374,7 @@ def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
 
 
 class Doubling:
-    """A map of one's own that changes decisions: it doubles the second class's odds."""
+    """A map of one's own that changes predictions: it doubles the second class's odds."""
 
     def __init__(self, fewest: int = 0) -> None:
         self.fewest = fewest
@@ -414,12 +414,12 @@ def test_the_constraint_cost_is_compared_with_the_repairs() -> None:
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
     comparison = compare(logits, labels, ["vs"])
-    price = comparison["vs"].price
-    assert price.cord == pytest.approx(comparison["vs"].repaired["nll"], rel=1e-12)
-    assert price.lift == pytest.approx(comparison["vs"].lift["nll"], rel=1e-12)
+    cost = comparison["vs"].constraint_cost
+    assert cost.cord == pytest.approx(comparison["vs"].repaired["nll"], rel=1e-12)
+    assert cost.lift == pytest.approx(comparison["vs"].lift["nll"], rel=1e-12)
     words = comparison.interpret()
-    assert f"CORD is {price.cord - price.kept:.4f}" in words
-    assert f"lift is {price.lift - price.kept:.4f}" in words
+    assert f"CORD is {cost.cord - cost.kept:.4f}" in words
+    assert f"lift is {cost.lift - cost.kept:.4f}" in words
 
 
 def test_networks_and_calibrators_never_ahead_are_tried_only_with_all() -> None:
@@ -431,7 +431,7 @@ def test_networks_and_calibrators_never_ahead_are_tried_only_with_all() -> None:
     assert set(choose_calibrators("all", "logits").by_name) == set(available())
 
 
-def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path: Path) -> None:
+def test_a_map_that_ties_all_classes_does_not_keep_predictions_by_itself(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(4, size=600)
     p = rng.integers(1, 4, size=(600, 4)).astype(float)
@@ -440,11 +440,11 @@ def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path:
     with pytest.warns(UserWarning, match="below the most frequent class"):
         result = cordcal.compare(p, labels, ["ts", "ets"], input="probabilities")
     assert result["ets"].changes.n_changed > 0
-    assert not result["ets"].keeps_decisions
+    assert not result["ets"].keeps_predictions
     assert ("ets", "direct") not in result.preserving()
     assert ("ets", "repaired") in result.preserving()
-    # Equal probabilities stay equal under ts, so the rows keep their decisions.
-    assert result["ts"].keeps_decisions
+    # Equal probabilities stay equal under ts, so the rows keep their predictions.
+    assert result["ts"].keeps_predictions
     write_html(result, tmp_path / "report.html")
 
 
@@ -462,7 +462,7 @@ class Coarse(TemperatureScaling):
         return report
 
 
-def test_a_new_tie_does_not_keep_decisions_either() -> None:
+def test_a_new_tie_does_not_keep_predictions_either() -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(3, size=400)
     # The first class is always just ahead of the second: a tie between them changes nothing.
@@ -472,7 +472,7 @@ def test_a_new_tie_does_not_keep_decisions_either() -> None:
         p, labels, {"coarse": Coarse(input="probabilities")}, input="probabilities"
     )
     assert result["coarse"].changes.n_changed == 0
-    assert not result["coarse"].keeps_decisions
+    assert not result["coarse"].keeps_predictions
 
 
 def test_a_shifted_interval_stays_in_the_metrics_range() -> None:

@@ -65,24 +65,24 @@ def test_no_repair_of_the_kind_is_better() -> None:
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(1200, 4)) + np.array([0, 0, 1.0, 2.0])
     model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
     reports = model.predict_both(logits)
-    cost = measure_constraint_cost(reports.direct, reports.decision, labels)
-    # CORD is such a repair, and so is the least that keeps each decision.
+    cost = measure_constraint_cost(reports.direct, reports.prediction, labels)
+    # CORD is such a repair, and so is the least that keeps each prediction.
     assert cost.kept <= cordcal.metrics.nll(reports.repaired, labels) + 3e-4
     assert cost.free <= cordcal.metrics.nll(reports.direct, labels) + 3e-4
-    mass, rest, end = lower_end(reports.direct, reports.decision)
+    mass, rest, end = lower_end(reports.direct, reports.prediction)
     raised = reports.direct * ((1 - np.maximum(mass, end)) / rest)[:, None]
-    raised[np.arange(1200), reports.decision] = np.maximum(mass, end)
-    assert (raised.max(axis=1) <= raised[np.arange(1200), reports.decision] + 1e-12).all()
+    raised[np.arange(1200), reports.prediction] = np.maximum(mass, end)
+    assert (raised.max(axis=1) <= raised[np.arange(1200), reports.prediction] + 1e-12).all()
     assert cost.kept <= cordcal.metrics.nll(raised, labels) + 3e-4
     assert cost.to_dict()["cost"] == cost.kept - cost.free
 
 
 def test_the_smallest_loss_is_the_smallest_of_all_repairs() -> None:
     direct = np.array([[0.6, 0.4], [0.3, 0.7], [0.8, 0.2]])
-    decision, labels = np.array([0, 0, 0]), np.array([0, 0, 1])
-    alone = measure_constraint_cost(direct, decision, labels)
+    prediction, labels = np.array([0, 0, 0]), np.array([0, 0, 1])
+    alone = measure_constraint_cost(direct, prediction, labels)
     with_repairs = measure_constraint_cost(
-        direct, decision, labels, cord=alone.kept - 0.01, lift=alone.kept + 0.01
+        direct, prediction, labels, cord=alone.kept - 0.01, lift=alone.kept + 0.01
     )
     assert with_repairs.kept == with_repairs.cord == alone.kept - 0.01
     assert with_repairs.free <= with_repairs.kept
@@ -109,18 +109,18 @@ def test_without_labels_it_is_the_divergence_from_what_keeps() -> None:
 
 def test_rows_at_the_end_are_counted() -> None:
     direct = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.3, 0.35, 0.35]])
-    decision = np.zeros(3, dtype=np.intp)
+    prediction = np.zeros(3, dtype=np.intp)
     # With the others' proportions kept, the ends are 1/2, 1/2 and 1/3.
     repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
-    assert share_at_end(direct, repaired, decision) == pytest.approx(1 / 3)
+    assert share_at_end(direct, repaired, prediction) == pytest.approx(1 / 3)
 
 
 def test_an_audit_tells_it_without_labels() -> None:
     original = np.array([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]])
     direct = np.array([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
     result = cordcal.audit(original, direct)
-    # The second row's others stand as 5 to 1, so that 5/11 is the least that keeps its decision.
+    # The second row's others stand as 5 to 1, so that 5/11 is the least that keeps its prediction.
     smallest_mass = 5 / 11
     expected = (0.4 * np.log(0.4 / smallest_mass) + 0.6 * np.log(0.6 / (1 - smallest_mass))) / 2
-    assert result.price == pytest.approx(expected, rel=1e-12)
+    assert result.cost == pytest.approx(expected, rel=1e-12)
     assert f"costs {expected:.4f} nats per row" in result.interpret()

@@ -40,7 +40,7 @@ def test_a_smallest_value(rows) -> None:
     assert outcomes == ["failed", "passed"]
 
 
-def test_decisions_that_must_stay(rows) -> None:
+def test_predictions_that_must_stay(rows) -> None:
     report, _ = rows
     moved = report.copy()
     moved[0] = np.roll(moved[0], 1)

@@ -69,7 +69,7 @@ def test_several_of_one_class_are_numbered() -> None:
 
 
 @pytest.mark.parametrize("calibrator", [halved, Transformer(), Marginal(), Top()])
-def test_reports_are_probabilities_and_decisions_are_kept(calibrator: object) -> None:
+def test_reports_are_probabilities_and_predictions_are_kept(calibrator: object) -> None:
     scores, labels = rows()
     reports = cordcal.PreservingCalibrator(calibrator).fit(scores, labels).predict_both(scores)
     np.testing.assert_allclose(reports.direct.sum(axis=1), 1.0, atol=1e-12)
@@ -238,10 +238,10 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
     cordcal.save(model.repair_, tmp_path / "lift.safetensors")
     loaded = cordcal.load(tmp_path / "lift.safetensors")
     reports = softmax(scores), model.direct_proba(scores)
-    decision = scores.argmax(axis=1)
+    prediction = scores.argmax(axis=1)
     np.testing.assert_array_equal(
-        loaded.transform(*reports, decision=decision),
-        model.repair_.transform(*reports, decision=decision),
+        loaded.transform(*reports, prediction=prediction),
+        model.repair_.transform(*reports, prediction=prediction),
     )
 
 

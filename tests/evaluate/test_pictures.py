@@ -54,9 +54,9 @@ def test_classes_are_counted_and_measured(comparison, reports) -> None:
     moved = both.direct.argmax(axis=1)
     for index, record in enumerate(classes):
         assert record.rows == np.sum(labels == index)
-        assert record.decided == np.sum(both.decision == index)
-        assert record.left == np.sum((both.decision == index) & (moved != index))
-        assert record.joined == np.sum((both.decision != index) & (moved == index))
+        assert record.decided == np.sum(both.prediction == index)
+        assert record.left == np.sum((both.prediction == index) & (moved != index))
+        assert record.joined == np.sum((both.prediction != index) & (moved == index))
         for report, values in (("direct", both.direct), ("repaired", both.repaired)):
             diagram = metrics.class_reliability(values, labels, index)
             assert record.ece[report] == pytest.approx(diagram.ece, abs=1e-12)
@@ -77,7 +77,7 @@ def test_moves_are_the_changes_and_each_has_a_row(comparison) -> None:
     assert sum(move.lost for move in pictures.moves) == changes.n_lost
     counts = [move.count for move in pictures.moves]
     assert counts == sorted(counts, reverse=True)
-    shown = {(row.decision, row.direct_decision) for row in pictures.rows[: len(counts)]}
+    shown = {(row.prediction, row.direct_prediction) for row in pictures.rows[: len(counts)]}
     assert shown == {(move.source, move.target) for move in pictures.moves}
 
 
@@ -121,7 +121,7 @@ def test_groups_are_measured_the_worst_first(comparison, reports, rows) -> None:
     for group in shown:
         inside = groups == group.name
         assert group.n == inside.sum()
-        moved = both.direct[inside].argmax(axis=1) != both.decision[inside]
+        moved = both.direct[inside].argmax(axis=1) != both.prediction[inside]
         assert group.tpcr == pytest.approx(moved.mean())
         expected = metrics.ece(both.repaired[inside], labels[inside])
         assert group.measures["repaired"]["ece"] == pytest.approx(expected)

@@ -102,7 +102,7 @@ def test_it_is_plain_json_with_its_texts(comparison) -> None:
     assert "\n".join(data[text] for text in ("figures", "simpler", "if_changing")) in str(advice)
 
 
-def test_a_learnt_rule_is_offered_with_its_price_where_it_clearly_pays(comparison) -> None:
+def test_a_learnt_rule_is_offered_with_its_cost_where_it_clearly_pays(comparison) -> None:
     assert comparison.recommendation.rule is None
     assert comparison.recommendation.with_rule == ""
     rng = np.random.default_rng(0)
@@ -359,7 +359,7 @@ def test_an_audit_is_strict_too(folder, call) -> None:
     assert output.splitlines()[1].startswith("! accuracy")
     code, output, _ = call(*run, "--strict", "--json")
     assert code == 1
-    assert json.loads(output)["concerns"][0]["key"] == "labels"
+    assert json.loads(output)["caveats"][0]["key"] == "labels"
 
 
 def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder, call) -> None:

@@ -45,7 +45,7 @@ def fitted(key: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
 
 @functools.cache
 def lifted(mode: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
-    """Return a model whose decisions for class 0 are all wrong: many rows are at Lift's bound."""
+    """Return a model whose predictions for class 0 are all wrong: many rows are at Lift's bound."""
     scores, labels = noisy_scores(500, kind)
     labels = np.where(labels == 0, 1, labels)
     model = cordcal.PreservingCalibrator("svs", input=kind, repair=cordcal.Lift(mode=mode))

@@ -1,4 +1,4 @@
-"""ONNX graphs: onnxruntime gives the library's numbers and never another decision."""
+"""ONNX graphs: onnxruntime gives the library's numbers and never another prediction."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(path: Path, rows: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(names, outputs, strict=True))
 
 
-def assert_on_top(repaired: np.ndarray, decision: np.ndarray) -> None:
-    mass = repaired[np.arange(len(decision)), decision]
+def assert_on_top(repaired: np.ndarray, prediction: np.ndarray) -> None:
+    mass = repaired[np.arange(len(prediction)), prediction]
     assert ((repaired >= mass[:, None]).sum(axis=1) == 1).all()
 
 
@@ -62,7 +62,7 @@ def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -
         assert result[name].dtype == dtype
         difference = result[name].astype(np.float64) - getattr(expected, name)
         assert np.abs(difference).max() <= tolerance
-    assert np.array_equal(result["label"], expected.decision)
+    assert np.array_equal(result["label"], expected.prediction)
 
     hard = hard_rows(kind).astype(dtype)
     result = run(path, hard)
@@ -149,8 +149,8 @@ def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestRefusal:
     """A graph that does not do what the library does leaves no file behind."""
 
-    def test_another_decision(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def no_margin(repaired, decision, dtype, *, xp):
+    def test_another_prediction(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_margin(repaired, prediction, dtype, *, xp):
             return repaired
 
         monkeypatch.setattr(_recipe, "strictly_top", no_margin)

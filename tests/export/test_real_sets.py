@@ -20,9 +20,9 @@ ROWS = 1000
 MODELS = {"svs": 1, "irova": 1, "irova top 3": 3}
 
 
-def assert_agree(result: np.ndarray, expected: np.ndarray, decision: np.ndarray) -> None:
-    """The decision is alone on top; reports differ by rounding but where a map is steep."""
-    mass = result[np.arange(len(decision)), decision]
+def assert_agree(result: np.ndarray, expected: np.ndarray, prediction: np.ndarray) -> None:
+    """The prediction is alone on top; reports differ by rounding but where a map is steep."""
+    mass = result[np.arange(len(prediction)), prediction]
     assert ((result >= mass[:, None]).sum(axis=1) == 1).all()
     tolerance = 4.0 * UNIT_ROUNDOFF["float32"]
     apart = (np.abs(result - expected) > tolerance).any(axis=1)
@@ -48,11 +48,11 @@ def test_adapters_agree_with_the_library(real_set, name: str, tmp_path: Path) ->
 
     repaired = PreservingModule(model)(torch.tensor(scores))
     assert repaired.dtype == torch.float32
-    assert_agree(repaired.numpy(), expected.repaired, expected.decision)
+    assert_agree(repaired.numpy(), expected.repaired, expected.prediction)
 
     path = tmp_path / "model.onnx"
     export(model, path, input=real_set.kind)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     repaired, label = session.run(["repaired", "label"], {real_set.kind: scores})
-    assert np.array_equal(label, expected.decision)
-    assert_agree(repaired, expected.repaired, expected.decision)
+    assert np.array_equal(label, expected.prediction)
+    assert_agree(repaired, expected.repaired, expected.prediction)

@@ -102,7 +102,7 @@ def test_refused_exports(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(200, 3)), rng.integers(3, size=200)
     passed = PreservingCalibrator("vs", rule="learnt")
-    passed.fit(logits, labels, decision=(logits * [1, 2, 3]).argmax(axis=1))
+    passed.fit(logits, labels, prediction=(logits * [1, 2, 3]).argmax(axis=1))
     with refused("model"):
         cordcal.onnx.export(passed, tmp_path / "passed.onnx")
 

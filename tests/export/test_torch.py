@@ -43,11 +43,11 @@ def as_given(scores: np.ndarray, dtype: str) -> tuple[torch.Tensor, np.ndarray]:
     return tensor, tensor.double().numpy()
 
 
-def assert_on_top(repaired: torch.Tensor, decision: np.ndarray) -> None:
-    """The decision is strictly the largest entry, in the tensor's own dtype."""
-    mass = repaired.gather(1, torch.tensor(decision)[:, None])
-    assert int((repaired >= mass).sum()) == len(decision)
-    assert np.array_equal(repaired.argmax(dim=1).numpy(), decision)
+def assert_on_top(repaired: torch.Tensor, prediction: np.ndarray) -> None:
+    """The prediction is strictly the largest entry, in the tensor's own dtype."""
+    mass = repaired.gather(1, torch.tensor(prediction)[:, None])
+    assert int((repaired >= mass).sum()) == len(prediction)
+    assert np.array_equal(repaired.argmax(dim=1).numpy(), prediction)
 
 
 @pytest.mark.parametrize(("key", "kind"), product(KEYS, KINDS, whole=FAMILIES))
@@ -63,7 +63,7 @@ def test_float64_is_the_library(key: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "kind", "dtype"), product(KEYS, KINDS, DTYPES, whole=FAMILIES))
-def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
+def test_predictions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
     model = fitted(key, kind)
     tensor, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
     repaired = PreservingModule(model)(tensor)
@@ -211,7 +211,7 @@ def test_traces_whole(key: str) -> None:
 @pytest.mark.parametrize("key", ["svs", "irova"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
-def test_compiled_code_keeps_decisions(key: str, dtype: str) -> None:
+def test_compiled_code_keeps_predictions(key: str, dtype: str) -> None:
     tensor, wide = as_given(hard_rows("logits"), dtype)
     compiled = torch.compile(PreservingModule(fitted(key)).eval(), fullgraph=True)
     assert_on_top(compiled(tensor), wide.argmax(axis=1))

@@ -139,14 +139,16 @@ def test_reports_read_back_as_written(
     tmp_path: Path, rng: np.random.Generator, suffix: str, dtype: type
 ) -> None:
     repaired, direct = rng.dirichlet(np.ones(3), size=(2, 30)).astype(dtype)
-    decision = repaired.argmax(axis=1)
+    prediction = repaired.argmax(axis=1)
     path = tmp_path / f"out.{suffix}"
-    write_probabilities(path, {"repaired": repaired, "direct": direct}, decision, class_names=NAMES)
+    write_probabilities(
+        path, {"repaired": repaired, "direct": direct}, prediction, class_names=NAMES
+    )
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     back = read_scores(path, role="repaired")
     # CSV has no dtype: its digits are the shortest that give the number back in its own.
     np.testing.assert_array_equal(back.values.astype(dtype), repaired)
-    np.testing.assert_array_equal(back.values.argmax(axis=1), decision)
+    np.testing.assert_array_equal(back.values.argmax(axis=1), prediction)
     assert back.kind == "probabilities"
     if suffix != "npy":
         assert back.class_names == NAMES

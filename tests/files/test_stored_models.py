@@ -31,7 +31,7 @@ def outputs() -> dict[str, np.ndarray]:
 
 def test_there_is_a_file_of_every_kind(outputs: dict[str, np.ndarray]) -> None:
     assert set(NAMES) == set(outputs)
-    assert {f"preserved-{key}" for key in calibrators.available()} <= set(NAMES)
+    assert {f"preserving-{key}" for key in calibrators.available()} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,13 +39,13 @@ def test_it_is_read_and_gives_the_same_reports(
     name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]
 ) -> None:
     model = cordcal.load(FOLDER / f"{name}.safetensors")
-    if name == "preserved-adats":
+    if name == "preserving-adats":
         pytest.importorskip("torch", reason="adats computes in torch")
     original, extra = inputs["new_original"], {}
-    if name.startswith("preserved"):
+    if name.startswith("preserving"):
         if model.calibrator_.input == "logits":
             original = inputs["new_logits"]
-        if name == "preserved-adats":
+        if name == "preserving-adats":
             extra["features"] = inputs["new_features"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # mcct-i about logits below zero
@@ -63,9 +63,9 @@ def test_names_and_settings_are_read() -> None:
     def load(name: str) -> object:
         return cordcal.load(FOLDER / f"{name}.safetensors")
 
-    assert list(load("preserved-names").class_names) == ["ant", "bee", "wasp", 'Ω, "fly"']
-    assert load("preserved-preserve-2").preserve == 2
+    assert list(load("preserving-names").class_names) == ["ant", "bee", "wasp", 'Ω, "fly"']
+    assert load("preserving-preserve-2").preserve == 2
     assert load("cord-preserve-3").preserve == 3
     assert load("cord-ranking").preserve == "ranking"
-    assert load("preserved-probabilities").calibrator_.input == "probabilities"
+    assert load("preserving-probabilities").calibrator_.input == "probabilities"
     assert [load(f"lift-{mode}").mode for mode in ("raise", "cap")] == ["raise", "cap"]

@@ -100,7 +100,7 @@ def test_problems_are_counted_by_reason(tmp_path: Path) -> None:
     [
         '{"logits": [0.1, 2.0], "label": 1}\n',
         '{"a": 1, "b": 2}\n',
-        '{"decision": 1, "repaired": [0.1, 0.9]}\n',
+        '{"prediction": 1, "repaired": [0.1, 0.9]}\n',
         "a,b\n1,2\n",
         "[1, 2]\n",
         "",

@@ -5,28 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal.metrics import class_reliability, decision_changes, decision_flows, reliability
+from cordcal.metrics import class_reliability, prediction_changes, prediction_flows, reliability
 from errors import refused
 
 
 def test_flows_are_the_changes() -> None:
     rng = np.random.default_rng(0)
     original, direct = rng.dirichlet(np.ones(5), (2, 400))
-    result = decision_flows(original, direct)
-    assert result.count.sum() == decision_changes(original, direct).n_changed
+    result = prediction_flows(original, direct)
+    assert result.count.sum() == prediction_changes(original, direct).n_changed
     assert (np.diff(result.count) <= 0).all()
     before, after = original.argmax(axis=1), direct.argmax(axis=1)
     expected = np.zeros((5, 5), dtype=int)
     np.add.at(expected, (before, after), 1)
     np.fill_diagonal(expected, 0)
     np.testing.assert_array_equal(result.matrix(), expected)
-    again = decision_flows(before, direct)
+    again = prediction_flows(before, direct)
     np.testing.assert_array_equal(again.matrix(), expected)
 
 
 def test_nothing_moves() -> None:
     probabilities = np.array([[0.6, 0.4], [0.3, 0.7]])
-    result = decision_flows(probabilities, probabilities)
+    result = prediction_flows(probabilities, probabilities)
     assert result.count.size == 0
     assert not result.matrix().any()
     assert result.to_dict()["count"] == []

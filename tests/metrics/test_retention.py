@@ -9,7 +9,7 @@ from cordcal import CORD, metrics
 from errors import refused
 
 
-def test_by_hand_with_weights_and_decisions() -> None:
+def test_by_hand_with_weights_and_predictions() -> None:
     direct, repaired = [[0.4, 0.6], [0.1, 0.9]], [[0.5, 0.5], [0.25, 0.75]]
     assert metrics.mean_retention([0, 1], direct, repaired, sample_weight=[3, 1]) == pytest.approx(
         abs((3 * 0.5 + 0.75) - (3 * 0.4 + 0.9)) / 4, rel=1e-12

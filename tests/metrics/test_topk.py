@@ -30,7 +30,7 @@ def test_against_sorting(k, dtype) -> None:
     assert changes.order_changed == pytest.approx(weight @ order / weight.sum(), rel=1e-12)
 
 
-def test_top_one_is_the_decision() -> None:
+def test_top_one_is_the_prediction() -> None:
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(4), 100), rng.dirichlet(np.ones(4), 100)
     changes = metrics.topk_changes(p, q, 1)

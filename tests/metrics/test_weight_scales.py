@@ -92,7 +92,7 @@ def test_changes_and_retention(scale: float, report) -> None:
     q = np.roll(p, 1, axis=0)
     weight = scale * WEIGHT
     for function, arguments in (
-        (metrics.decision_changes, (p, q, y)),
+        (metrics.prediction_changes, (p, q, y)),
         (metrics.topk_changes, (p, q, 2)),
     ):
         result, expected = (

@@ -49,7 +49,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
         softmax(logits, axis=1),
         direct,
         labels,
-        decision=logits.argmax(axis=1),
+        prediction=logits.argmax(axis=1),
         resamples=20,
     ).to_dict()
     audited = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
@@ -80,11 +80,11 @@ def test_the_pictures_are_those_in_memory(
 ) -> None:
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
-    original, decision = softmax(logits, axis=1), logits.argmax(axis=1)
+    original, prediction = softmax(logits, axis=1), logits.argmax(axis=1)
     repaired = (
         cordcal.CORD()
-        .fit(original, direct, decision=decision)
-        .transform(original, direct, decision=decision)
+        .fit(original, direct, prediction=prediction)
+        .transform(original, direct, prediction=prediction)
     )
     audited = audit_files(*opened(tmp_path), resamples=2)  # type: ignore[arg-type]
     names = [str(index) for index in range(direct.shape[1])]
@@ -94,7 +94,7 @@ def test_the_pictures_are_those_in_memory(
         for name, values in reports.items()
     }
     expected = pictures_of(
-        original, Outputs(direct, repaired, decision), names, measured, labels=labels
+        original, Outputs(direct, repaired, prediction), names, measured, labels=labels
     ).to_dict()
     result = audited.pictures.to_dict()
     for part in ("histogram", "moves", "groups", "rows"):
@@ -133,7 +133,7 @@ def test_the_repair_is_that_in_memory(
     options = ["--input", "logits", "--preserve", preserve, "--output", output]
     assert main(["fit", *map(str, files), *map(str, options)]) == 0
     expected = cordcal.CORD(int(preserve)).fit(
-        softmax(logits, axis=1), direct, decision=logits.argmax(axis=1)
+        softmax(logits, axis=1), direct, prediction=logits.argmax(axis=1)
     )
     assert cordcal.load(output).construction_ == expected.construction_
 
@@ -157,7 +157,7 @@ def test_bad_rows(
     before = first.batches().__next__().values  # type: ignore[attr-defined]
     assert len(before) < ROWS
     for row in result.rows:  # numbered as in the file
-        assert np.argmax(direct[row.row]) == int(row.direct_decision)
+        assert np.argmax(direct[row.row]) == int(row.direct_prediction)
 
     arguments = ["audit", "--original", str(tmp_path / "z.npy"), "--direct"]
     arguments += [str(tmp_path / "q.npy"), "--input", "logits", "--on-error"]

@@ -90,7 +90,7 @@ def test_types_and_order_stay(
     arguments, result = parquet.read_table(path), parquet.read_table(tmp_path / "o.parquet")
     passed = list(others())
     reports = ["repaired"] if layout == "list" else [f"repaired:{name}" for name in NAMES]
-    assert result.column_names == [*passed, "decision", "decision_name", *reports]
+    assert result.column_names == [*passed, "prediction", "prediction_name", *reports]
     assert result.select(passed).equals(arguments.select(passed), check_metadata=False)
     assert result.select(passed).schema.equals(arguments.select(passed).schema)
     back = cordcal.files.read_scores(tmp_path / "o.parquet", role="repaired")
@@ -119,7 +119,7 @@ def test_the_other_columns_can_be_left_out(
     path = write(tmp_path / "s.parquet", logits, "list")
     apply(model, path, tmp_path / "o.parquet", passthrough=False)
     result = parquet.read_schema(tmp_path / "o.parquet").names
-    assert result == ["decision", "decision_name", "repaired"]
+    assert result == ["prediction", "prediction_name", "repaired"]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -163,7 +163,7 @@ def test_cells_of_a_csv_file_stay_as_they_are_written(
     )
     apply(model, path, tmp_path / "o.csv")
     first, *lines = (tmp_path / "o.csv").read_text().splitlines()
-    assert first == "zip,note,price,label,decision,repaired:ant,repaired:bee,repaired:cat"
+    assert first == "zip,note,price,label,prediction,repaired:ant,repaired:bee,repaired:cat"
     assert lines[0].startswith('00501,"a ""quoted"", one",1.50,cat,ant,0.')
     assert lines[1].startswith("K1A,,2,ant,bee,0.")
     apply(model, path, tmp_path / "o.parquet")
@@ -184,9 +184,9 @@ def test_formulas_are_guarded_for_spreadsheets(
 def test_a_name_that_the_output_has_too(
     tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
-    table = arrow.table({"decision": [1] * ROWS, "logits": as_lists(logits)})
+    table = arrow.table({"prediction": [1] * ROWS, "logits": as_lists(logits)})
     parquet.write_table(table, tmp_path / "s.parquet")
-    with refused(naming=["s.parquet", "'decision'"]):
+    with refused(naming=["s.parquet", "'prediction'"]):
         apply(model, tmp_path / "s.parquet", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()
 
@@ -241,14 +241,14 @@ def test_lines_of_json(
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
     apply(model, path, tmp_path / "o.jsonl")
     result = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert list(result[0]) == ["id", "text", "meta", "decision", "decision_name", "repaired"]
+    assert list(result[0]) == ["id", "text", "meta", "prediction", "prediction_name", "repaired"]
     repaired = model.predict_proba(logits)
     for row, new, report in zip(rows, result, repaired, strict=True):
         logit = row.pop("logits")
         assert {key: new.pop(key) for key in row} == row
         assert new == {
-            "decision": int(np.argmax(logit)),
-            "decision_name": NAMES[int(np.argmax(logit))],
+            "prediction": int(np.argmax(logit)),
+            "prediction_name": NAMES[int(np.argmax(logit))],
             "repaired": report.tolist(),
         }
     apply(model, path, tmp_path / "o.parquet")
@@ -284,7 +284,7 @@ def test_two_reports_in_one_file(tmp_path: Path) -> None:
     files = [open_scores(path, role=role, passthrough=True) for role in ("original", "direct")]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
     result = parquet.read_table(tmp_path / "o.parquet")
-    assert result.column_names == ["id", "decision", "repaired"]
+    assert result.column_names == ["id", "prediction", "repaired"]
     assert result["id"].to_pylist() == list(range(ROWS))
 
 
@@ -302,7 +302,7 @@ def test_columns_of_both_files(tmp_path: Path) -> None:
     ]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
     result = parquet.read_table(tmp_path / "o.parquet")
-    assert result.column_names == ["id", "by original", "by direct", "decision", "repaired"]
+    assert result.column_names == ["id", "by original", "by direct", "prediction", "repaired"]
     assert result["by direct"].to_pylist() == list(range(ROWS))
 
 

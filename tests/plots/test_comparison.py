@@ -30,7 +30,7 @@ def _close():
 
 
 def test_bars_add_up_to_the_changes(comparison) -> None:
-    ax = plots.decision_changes(comparison)
+    ax = plots.prediction_changes(comparison)
     shown = [entry for entry in comparison if entry.changes.n_changed]
     widths = np.array([patch.get_width() for patch in ax.patches]).reshape(3, len(shown))
     np.testing.assert_allclose(widths.sum(axis=0), [100 * entry.changes.tpcr for entry in shown])
@@ -73,7 +73,7 @@ def test_draws_on_the_axes_passed(comparison) -> None:
 
 def test_text_next_to_bars_and_marks_stays_inside(comparison) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    plots.decision_changes(comparison, ax=left)
+    plots.prediction_changes(comparison, ax=left)
     plots.metric_versus_tpcr(comparison, ax=right)
     figure.canvas.draw()
     for ax in (left, right):
@@ -84,7 +84,7 @@ def test_text_next_to_bars_and_marks_stays_inside(comparison) -> None:
 
 def test_other_types_are_refused(comparison) -> None:
     probabilities = np.full((4, 2), 0.5)
-    for draw in (plots.decision_changes, plots.metric_versus_tpcr):
+    for draw in (plots.prediction_changes, plots.metric_versus_tpcr):
         with refused("comparison", naming="Audit"):
             draw(cordcal.audit(probabilities, probabilities))
     with refused("entry", naming="ndarray"):

@@ -82,7 +82,7 @@ def test_flows_as_cells_or_bars(rows) -> None:
     report, _, _ = rows
     moved = report[:, ::-1]
     ax = plots.flows(report, moved, class_names=["a", "b", "c", "d"])
-    counts = metrics.decision_flows(report, moved)
+    counts = metrics.prediction_flows(report, moved)
     assert sorted(int(text.get_text()) for text in ax.texts) == sorted(counts.count.tolist())
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a", "b", "c", "d"]
     rng = np.random.default_rng(3)

@@ -45,7 +45,7 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray], curve: Curve, mode: str
     # 1: a distribution.
     assert (repaired >= 0).all()
     assert (np.abs(repaired.sum(axis=1, dtype=float) - 1.0) <= 3 * unit + spare + 1e-15).all()
-    # 2: the decision, strictly.
+    # 2: the prediction, strictly.
     assert (mass > tail.max(axis=1)).all()
     explanation = model.explain(original, direct)
     # Rounding, and the step that unties.
@@ -59,7 +59,7 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray], curve: Curve, mode: str
         inner[np.arange(len(keep)), keep] = 0.0
         expected = inner / inner.sum(axis=1, keepdims=True) * tail.sum(axis=1, keepdims=True)
         assert (np.abs(tail - expected) <= 4 * unit * expected + spare + 1e-14).all()
-        # 4: the confidence of the curve, or the least that keeps the decision.
+        # 4: the confidence of the curve, or the least that keeps the prediction.
         assert (np.abs(mass - explanation.repaired_mass) <= close).all()
     else:
         # 3 and 4 of the cap: the curve's confidence wherever K shares below it hold the rest,
@@ -96,9 +96,9 @@ def test_a_lifted_scalar_is_on_top(
     rows, classes = rest.shape
     # Everything, except for the cap's own minimum, of which it warns.
     confidence = rng.uniform(0.0 if mode == "raise" else 1.05 / classes, 1.0, rows)
-    decision = rng.integers(classes, size=rows)
-    report = lift_confidences(confidence, decision, rest, mode)
-    mass, tail = split(report, decision)
+    prediction = rng.integers(classes, size=rows)
+    report = lift_confidences(confidence, prediction, rest, mode)
+    mass, tail = split(report, prediction)
     assert report.dtype == rest.dtype
     assert (mass > tail.max(axis=1)).all()
     unit = UNIT[rest.dtype.name]

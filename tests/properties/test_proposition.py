@@ -65,7 +65,7 @@ def test_statements(pair: tuple[np.ndarray, np.ndarray]) -> None:
     same = (repaired == direct).all(axis=1)  # bit for bit, sums included
     off = np.abs(repaired.sum(axis=1, dtype=float) - 1.0)
     assert (off[~same] <= 3 * unit + spare + 1e-15).all()
-    # 2: the decision, strictly.
+    # 2: the prediction, strictly.
     assert (mass > tail.max(axis=1)).all()
     # 3: the conditional distribution of the (stabilised) direct report.
     q_mass, q_tail = split(direct, keep)
@@ -91,7 +91,7 @@ def test_identity_iff_every_mass_is_in_its_interval(pair: tuple[np.ndarray, np.n
     assume((np.abs(original.sum(axis=1, dtype=float) - 1) < 1e-3).all())
     cord = CORD().fit(original, direct)
     explanation = cord.explain(original, direct)
-    q_mass, q_tail = split(direct, explanation.decision)
+    q_mass, q_tail = split(direct, explanation.prediction)
     rest = q_tail.sum(axis=1) / (q_mass + q_tail.sum(axis=1))
     inside = (explanation.direct_mass >= explanation.lower) & (rest >= 1e-12)
     if inside.all():
@@ -114,8 +114,8 @@ def test_statements_under_a_rule(
     rng = np.random.default_rng(seed)
     weights = PredictionRule(steepness ** rng.uniform(-0.5, 0.5, classes)).weights
     keep = rng.integers(classes, size=len(direct))
-    cord = CORD(rule=weights).fit(original, direct, decision=keep)
-    repaired = cord.transform(original, direct, decision=keep)
+    cord = CORD(rule=weights).fit(original, direct, prediction=keep)
+    repaired = cord.transform(original, direct, prediction=keep)
     unit = UNIT[direct.dtype.name]
 
     assert (repaired >= 0).all()
@@ -127,5 +127,5 @@ def test_statements_under_a_rule(
         mass, tail = split(products, keep)
         assert (mass > tail.max(axis=1)).all()
     record = cord.construction_
-    explanation = cord.explain(original, direct, decision=keep)
+    explanation = cord.explain(original, direct, prediction=keep)
     assert abs(explanation.repaired_mass.mean() - record.target) <= mean_step(cord.eta_) + 1e-15

@@ -11,7 +11,7 @@ import numpy as np
 class Case:
     original: np.ndarray
     direct: np.ndarray
-    decision: np.ndarray | None = None
+    prediction: np.ndarray | None = None
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def build() -> dict[str, Case]:
             _rows([0.9, 0.1], [0.9, 0.1], [0.1, 0.9]),
             _rows([1.0 - 1e-13, 1e-13], [1e-3, 0.999], [1.0 - 1e-13, 1e-13]),
         ),
-        "decision given": Case(
+        "prediction given": Case(
             plain.original, plain.direct, np.random.default_rng(3).integers(0, 5, 40)
         ),
         "not quite normalised": Case(plain.original * (1 + 4e-6), plain.direct * (1 - 7e-6)),

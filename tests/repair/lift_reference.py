@@ -52,9 +52,9 @@ def transform(
     with localcontext(prec=DIGITS):
         row = describe(original, direct)
         s = min(
-            max(confidence(curve, *masses(original, direct, row.decision)), row.lower), row.upper
+            max(confidence(curve, *masses(original, direct, row.prediction)), row.lower), row.upper
         )
-        return [s if j == row.decision else (ONE - s) * a for j, a in enumerate(row.alpha)]
+        return [s if j == row.prediction else (ONE - s) * a for j, a in enumerate(row.alpha)]
 
 
 def water_filled(shares: Sequence[float], cap: Decimal, total: Decimal) -> list[Decimal]:

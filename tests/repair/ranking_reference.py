@@ -18,11 +18,11 @@ class Nest:
     supplied: list[float]
 
 
-def nest(original: Sequence[float], direct: Sequence[float], decision: int | None) -> Nest:
+def nest(original: Sequence[float], direct: Sequence[float], prediction: int | None) -> Nest:
     order = sorted(range(len(original)), key=lambda j: (-original[j], j))
-    if decision is not None:
-        order.remove(decision)
-        order.insert(0, decision)
+    if prediction is not None:
+        order.remove(prediction)
+        order.insert(0, prediction)
     return Nest(order, reference.simplex(original), reference.simplex(direct), list(direct))
 
 
@@ -49,9 +49,9 @@ def level_row(row: Nest, level: int, levels: int, inside: Decimal | None) -> tup
     return whole, reference.Row(current, b, g, [], lower, 1 - EPSILON)
 
 
-def construct(original, direct, levels: int, decision=None, weights=None) -> list[Decimal]:  # type: ignore[no-untyped-def]
+def construct(original, direct, levels: int, prediction=None, weights=None) -> list[Decimal]:  # type: ignore[no-untyped-def]
     with localcontext(prec=reference.DIGITS):
-        keep = [None] * len(direct) if decision is None else decision
+        keep = [None] * len(direct) if prediction is None else prediction
         nests = [nest(p, q, a) for p, q, a in zip(original, direct, keep, strict=True)]
         sample = (
             [Decimal(1)] * len(nests) if weights is None else [Decimal(float(w)) for w in weights]
@@ -68,9 +68,9 @@ def construct(original, direct, levels: int, decision=None, weights=None) -> lis
         return etas
 
 
-def transform(original, direct, etas: Sequence[float], decision=None) -> list[list[Decimal]]:  # type: ignore[no-untyped-def]
+def transform(original, direct, etas: Sequence[float], prediction=None) -> list[list[Decimal]]:  # type: ignore[no-untyped-def]
     with localcontext(prec=reference.DIGITS):
-        keep = [None] * len(direct) if decision is None else decision
+        keep = [None] * len(direct) if prediction is None else prediction
         made = []
         levels = len(etas)
         for p, q, a in zip(original, direct, keep, strict=True):

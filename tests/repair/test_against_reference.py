@@ -30,17 +30,17 @@ def case(request: pytest.FixtureRequest) -> Case:
 def fit(case: Case, **options: object) -> CORD:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "not quite normalised" warns on purpose
-        return CORD().fit(case.original, case.direct, decision=case.decision, **options)
+        return CORD().fit(case.original, case.direct, prediction=case.prediction, **options)
 
 
 def transform(cord: CORD, case: Case, **options: object) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return cord.transform(case.original, case.direct, decision=case.decision, **options)
+        return cord.transform(case.original, case.direct, prediction=case.prediction, **options)
 
 
-def decisions(case: Case) -> np.ndarray:
-    return case.original.argmax(axis=1) if case.decision is None else case.decision
+def predictions(case: Case) -> np.ndarray:
+    return case.original.argmax(axis=1) if case.prediction is None else case.prediction
 
 
 def assert_same_scalar(result: float, expected: Decimal) -> None:
@@ -48,7 +48,7 @@ def assert_same_scalar(result: float, expected: Decimal) -> None:
 
 
 def test_shared_scalar(case: Case, engine: str) -> None:
-    expected = reference.construct(case.original, case.direct, decision=case.decision)
+    expected = reference.construct(case.original, case.direct, prediction=case.prediction)
     assert_same_scalar(fit(case).eta_, expected)
 
 
@@ -57,11 +57,11 @@ def test_repaired_rows(case: Case, engine: str) -> None:
     for eta in (cord.eta_, 0.0, 0.3, -0.7, 1.0, -1.0, 2.5, -4.0, 1e6, -1e3):
         cord.eta_ = eta
         repaired = transform(cord, case)
-        expected = reference.transform(case.original, case.direct, eta, decision=case.decision)
+        expected = reference.transform(case.original, case.direct, eta, prediction=case.prediction)
         if eta == 0.0:  # kept rows come back as they were given, sums included
             repaired = repaired / repaired.sum(axis=1, keepdims=True)
         assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-13
-        np.testing.assert_array_equal(repaired.argmax(axis=1), decisions(case))
+        np.testing.assert_array_equal(repaired.argmax(axis=1), predictions(case))
 
 
 def test_mean_is_retained(case: Case, engine: str) -> None:
@@ -76,7 +76,7 @@ def test_mean_is_retained(case: Case, engine: str) -> None:
 def cord_explain(cord: CORD, case: Case):  # type: ignore[no-untyped-def]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return cord.explain(case.original, case.direct, decision=case.decision)
+        return cord.explain(case.original, case.direct, prediction=case.prediction)
 
 
 def test_engines_agree_to_the_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

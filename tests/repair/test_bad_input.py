@@ -86,7 +86,7 @@ def test_bad_shapes(original: object, direct: object, naming: str | list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("decision", "rows", "naming"),
+    ("prediction", "rows", "naming"),
     [
         (np.zeros(19, int), [], ["(19,)", "20 rows"]),
         (np.full(20, 4), range(20), ["4", "0..3"]),
@@ -95,9 +95,9 @@ def test_bad_shapes(original: object, direct: object, naming: str | list[str]) -
         (np.array(["a"] * 20), [], "0..3"),
     ],
 )
-def test_bad_decisions(decision: np.ndarray, rows: list[int], naming: str | list[str]) -> None:
-    with refused("decision", rows=rows, naming=naming):
-        CORD().fit(P, Q, decision=decision)
+def test_bad_predictions(prediction: np.ndarray, rows: list[int], naming: str | list[str]) -> None:
+    with refused("prediction", rows=rows, naming=naming):
+        CORD().fit(P, Q, prediction=prediction)
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_transform_with_other_classes() -> None:
         CORD().fit(P, Q).transform(other.original, other.direct)
 
 
-def test_decisions_once_passed_are_needed_again() -> None:
+def test_predictions_once_passed_are_needed_again() -> None:
     keep = P.argmin(axis=1)
-    cord = CORD().fit(P, Q, decision=keep)
-    assert cord.construction_.decision_given
-    with refused("decision", rows=[]):
+    cord = CORD().fit(P, Q, prediction=keep)
+    assert cord.construction_.prediction_given
+    with refused("prediction", rows=[]):
         cord.transform(P, Q)
-    repaired = cord.transform(P, Q, decision=keep)
+    repaired = cord.transform(P, Q, prediction=keep)
     np.testing.assert_array_equal(repaired.argmax(axis=1), keep)
 
 

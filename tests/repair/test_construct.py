@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 ROWS, CLASSES = 900, 7
 ORIGINAL = RNG.dirichlet(np.ones(CLASSES), ROWS)
 DIRECT = RNG.dirichlet(np.full(CLASSES, 0.5), ROWS)
-DECISION = RNG.integers(0, CLASSES, ROWS)
+PREDICTION = RNG.integers(0, CLASSES, ROWS)
 # Weights over seven orders of magnitude, and a first stretch without any.
 WEIGHT = RNG.random(ROWS) * 10.0 ** RNG.integers(-3, 4, ROWS)
 WEIGHT[:120] = 0.0
@@ -31,11 +31,11 @@ def batches(cuts: list[int], **columns: np.ndarray) -> list[dict[str, np.ndarray
 
 @pytest.mark.parametrize("spill_bytes", [None, 0, 20_000])
 @pytest.mark.parametrize("preserve", [1, 3, "ranking"])
-@pytest.mark.parametrize("extras", [(), ("decision",), ("sample_weight",)])
+@pytest.mark.parametrize("extras", [(), ("prediction",), ("sample_weight",)])
 def test_the_construction_is_that_of_fit(
     preserve: int | str, extras: tuple[str, ...], spill_bytes: int | None
 ) -> None:
-    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    extra = {"prediction": PREDICTION, "sample_weight": WEIGHT}
     columns = {name: extra[name] for name in extras}
     fitted = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
     cut = batches([1, 100, 110, 640], original=ORIGINAL, direct=DIRECT, **columns)
@@ -89,7 +89,7 @@ def test_a_bad_row_is_named_by_its_number_in_the_whole() -> None:
             "direct",
             ["6 classes", "7"],
         ),
-        ([(ORIGINAL, DIRECT), (ORIGINAL, DIRECT, DECISION)], "decision", "row 900"),
+        ([(ORIGINAL, DIRECT), (ORIGINAL, DIRECT, PREDICTION)], "prediction", "row 900"),
         (
             [{"original": ORIGINAL, "direct": DIRECT, "sample_weight": np.zeros(ROWS)}],
             "sample_weight",

@@ -66,17 +66,17 @@ def test_a_row_alone_has_the_bits_it_has_among_others(
     case = CASES[name]
     rows, classes = case.direct.shape
     labels = np.random.default_rng(0).integers(classes, size=rows)
-    pair, decision = (case.original, case.direct), case.decision
+    pair, prediction = (case.original, case.direct), case.prediction
     for repair in (
-        CORD().fit(*pair, decision=decision),
-        Lift().fit(*pair, labels, decision=decision),
-        Lift("cap").fit(*pair, labels, decision=decision),
+        CORD().fit(*pair, prediction=prediction),
+        Lift().fit(*pair, labels, prediction=prediction),
+        Lift("cap").fit(*pair, labels, prediction=prediction),
     ):
-        together = repair.transform(*pair, decision=decision, dtype=dtype)
+        together = repair.transform(*pair, prediction=prediction, dtype=dtype)
         alone = [
             repair.transform(
                 *(part[row : row + 1] for part in pair),
-                decision=None if decision is None else decision[row : row + 1],
+                prediction=None if prediction is None else prediction[row : row + 1],
                 dtype=dtype,
             )
             for row in range(rows)
@@ -172,17 +172,17 @@ def test_memmap_and_data_frame(tmp_path: Path) -> None:
 def test_other_libraries_agree(name: str, library: str) -> None:
     xp = pytest.importorskip(library)
     case = CASES[name]
-    expected = CORD().fit(case.original, case.direct, decision=case.decision)
+    expected = CORD().fit(case.original, case.direct, prediction=case.prediction)
     p, q = xp.asarray(case.original), xp.asarray(case.direct)
-    cord = CORD().fit(p, q, decision=case.decision)
+    cord = CORD().fit(p, q, prediction=case.prediction)
     assert cord.construction_ == expected.construction_
-    repaired = cord.transform(p, q, decision=case.decision)
+    repaired = cord.transform(p, q, prediction=case.prediction)
     assert type(repaired) is type(q)
     assert repaired.dtype == q.dtype
-    expected_rows = expected.transform(case.original, case.direct, decision=case.decision)
+    expected_rows = expected.transform(case.original, case.direct, prediction=case.prediction)
     np.testing.assert_array_equal(np.asarray(repaired), expected_rows)
-    explanation = cord.explain(p, q, decision=case.decision)
-    by_numpy = expected.explain(case.original, case.direct, decision=case.decision)
+    explanation = cord.explain(p, q, prediction=case.prediction)
+    by_numpy = expected.explain(case.original, case.direct, prediction=case.prediction)
     np.testing.assert_array_equal(explanation.repaired_mass, by_numpy.repaired_mass)
 
 
@@ -214,15 +214,15 @@ def test_torch_rounds_square_roots_to_nearest(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"not quite normalised"}))
-def test_torch_narrow_dtypes_keep_the_decision(name: str, dtype: str) -> None:
+def test_torch_narrow_dtypes_keep_the_prediction(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch", reason="tensors need torch")
     case = CASES[name]
     kind = getattr(torch, dtype)
     p, q = torch.asarray(case.original), torch.asarray(case.direct)
-    cord = CORD().fit(p, q, decision=case.decision)
-    repaired = cord.transform(p, q, decision=case.decision, dtype=kind)
+    cord = CORD().fit(p, q, prediction=case.prediction)
+    repaired = cord.transform(p, q, prediction=case.prediction, dtype=kind)
     assert repaired.dtype == kind
-    keep = torch.asarray(case.original.argmax(1) if case.decision is None else case.decision)
+    keep = torch.asarray(case.original.argmax(1) if case.prediction is None else case.prediction)
     rows = torch.arange(len(keep))
     masses = repaired[rows, keep].clone()
     repaired[rows, keep] = -1.0
@@ -239,19 +239,19 @@ sys.path.insert(0, {folder!r})
 from cases import CASES
 # JAX compiles every operation for every shape, so a few cases stand for all.  Subnormal
 # tails are not among them: XLA flushes such numbers to zero.
-names = ["random K=5", "ties at the top", "decision given"]
+names = ["random K=5", "ties at the top", "prediction given"]
 for name in (*names, "K=2", "all changed", "boundary rows") if {x64} else names:
     case = CASES[name]
     p, q = jnp.asarray(case.original), jnp.asarray(case.direct)
     wide = np.float64 if {x64} else np.float32
     assert p.dtype == wide
-    cord = CORD().fit(p, q, decision=case.decision)
-    repaired = cord.transform(p, q, decision=case.decision)
+    cord = CORD().fit(p, q, prediction=case.prediction)
+    repaired = cord.transform(p, q, prediction=case.prediction)
     assert repaired.dtype == wide
-    keep = np.asarray(p).argmax(1) if case.decision is None else case.decision
+    keep = np.asarray(p).argmax(1) if case.prediction is None else case.prediction
     assert (np.asarray(repaired).argmax(1) == keep).all(), name
-    expected = CORD().fit(np.asarray(p), np.asarray(q), decision=case.decision)
-    wanted = expected.transform(np.asarray(p), np.asarray(q), decision=case.decision)
+    expected = CORD().fit(np.asarray(p), np.asarray(q), prediction=case.prediction)
+    wanted = expected.transform(np.asarray(p), np.asarray(q), prediction=case.prediction)
     error = np.abs(np.asarray(repaired, dtype=float) - wanted).max()
     assert error <= (1e-13 if {x64} else 1e-5), (name, error)
 print("same")

@@ -37,7 +37,7 @@ def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", list(CASES))
 def test_transform_is_the_twins(name: str) -> None:
     case = CASES[name]
-    if case.decision is not None:
+    if case.prediction is not None:
         pytest.skip("the twin reads the argmax")
     model = Lift().fit(case.original, case.direct, labels_of(case.original))
     result = model.transform(case.original, case.direct)
@@ -55,13 +55,15 @@ def test_the_twins_slope_vanishes_at_the_fit(name: str, weights: str) -> None:
     if weights == "huge" and weight is not None:
         weight *= 1e200
     model = Lift().fit(
-        case.original, case.direct, labels, decision=case.decision, sample_weight=weight
+        case.original, case.direct, labels, prediction=case.prediction, sample_weight=weight
     )
-    explanation = model.explain(case.original, case.direct, decision=case.decision)
-    right = labels == explanation.decision
+    explanation = model.explain(case.original, case.direct, prediction=case.prediction)
+    right = labels == explanation.prediction
     expected = [
         (*lift_reference.masses(p, q, int(a)), bool(y))
-        for p, q, a, y in zip(case.original, case.direct, explanation.decision, right, strict=True)
+        for p, q, a, y in zip(
+            case.original, case.direct, explanation.prediction, right, strict=True
+        )
     ]
     ridge = model.construction_.ridge
     # Larger weights count as 2^40 rows, which the ridge does not reach either.
@@ -107,11 +109,11 @@ def test_masses_that_are_right_are_pulled_on_more_than_wrong_ones(power, ridge) 
     assert curve.ridge == ridge
 
 
-@pytest.mark.parametrize("outcome", ["every decision right", "every one wrong"])
+@pytest.mark.parametrize("outcome", ["every prediction right", "every one wrong"])
 def test_a_fit_exists_when_outcomes_do_not_vary(rows, outcome: str) -> None:
     original, direct, _ = rows
-    decision = original.argmax(axis=1)
-    labels = decision if outcome == "every decision right" else (decision + 1) % 10
+    prediction = original.argmax(axis=1)
+    labels = prediction if outcome == "every prediction right" else (prediction + 1) % 10
     record = Lift().fit(original, direct, labels).construction_
     assert record.n_right in (0, len(labels))
     assert np.isfinite(record.curve).all()
@@ -217,7 +219,7 @@ def test_explain_tells_the_transform(rows) -> None:
     record = model.construction_
     assert (explanation.at_bound < 0).sum() == record.n_at_lower > 0
     repaired = model.transform(original, direct)
-    mass = repaired[np.arange(len(labels)), explanation.decision]
+    mass = repaired[np.arange(len(labels)), explanation.prediction]
     np.testing.assert_allclose(mass, explanation.repaired_mass, rtol=1e-15)
     assert (explanation.repaired_mass >= explanation.reference)[explanation.at_bound < 0].all()
     np.testing.assert_array_equal(
@@ -256,10 +258,10 @@ def test_lift_keeps_a_confidence_that_is_large_enough() -> None:
 def test_cap_is_water_filling(dtype: str) -> None:
     rng = np.random.default_rng(0)
     rest = rng.dirichlet(np.full(6, 0.4), 50)
-    decision = rng.integers(6, size=50)
+    prediction = rng.integers(6, size=50)
     confidence = rng.uniform(0.2, 0.9, 50).astype(dtype)
-    report = lift_confidences(confidence, decision, rest, "cap", dtype=dtype)
-    for s, a, shares, row in zip(confidence, decision, rest, report, strict=True):
+    report = lift_confidences(confidence, prediction, rest, "cap", dtype=dtype)
+    for s, a, shares, row in zip(confidence, prediction, rest, report, strict=True):
         assert row[a] == s
         others = np.delete(shares, a)
         below = np.nextafter(s, np.asarray(0, dtype))
@@ -298,18 +300,18 @@ def test_one_row_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("confidence", "decision", "rest", "argument", "rows", "naming"),
+    ("confidence", "prediction", "rest", "argument", "rows", "naming"),
     [
         ([0.5], [0, 1], np.ones((2, 3)), "confidence", [], ["(1,)", "2 rows"]),
         ([0.5, 1.5], [0, 1], np.ones((2, 3)), "confidence", [1], "1.5"),
         ([0.5, np.nan], [0, 1], np.ones((2, 3)), "confidence", [1], "nan"),
-        ([0.5], [3], np.ones((1, 3)), "decision", [0], ["3", "0..2"]),
+        ([0.5], [3], np.ones((1, 3)), "prediction", [0], ["3", "0..2"]),
         ([0.5], [0], -np.ones((1, 3)), "rest", [0], "negative"),
     ],
 )
-def test_bad_confidences(confidence, decision, rest, argument, rows, naming) -> None:
+def test_bad_confidences(confidence, prediction, rest, argument, rows, naming) -> None:
     with refused(argument, rows=rows, naming=naming):
-        lift_confidences(confidence, decision, rest)
+        lift_confidences(confidence, prediction, rest)
 
 
 def test_confidence_carries_complements() -> None:

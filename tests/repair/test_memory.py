@@ -17,16 +17,16 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("preserve", [1, 3])
-def test_decisions_may_be_a_column_of_a_table(preserve: int) -> None:
-    decision = CASE.direct.argmax(axis=1)
-    column = np.stack([decision, -decision, decision], axis=1)[:, 2]
+def test_predictions_may_be_a_column_of_a_table(preserve: int) -> None:
+    prediction = CASE.direct.argmax(axis=1)
+    column = np.stack([prediction, -prediction, prediction], axis=1)[:, 2]
     assert not column.flags.c_contiguous
-    result = CORD(preserve).fit(CASE.original, CASE.direct, decision=column)
-    expected = CORD(preserve).fit(CASE.original, CASE.direct, decision=decision)
+    result = CORD(preserve).fit(CASE.original, CASE.direct, prediction=column)
+    expected = CORD(preserve).fit(CASE.original, CASE.direct, prediction=prediction)
     assert result.construction_ == expected.construction_
     np.testing.assert_array_equal(
-        result.transform(CASE.original, CASE.direct, decision=column),
-        expected.transform(CASE.original, CASE.direct, decision=decision),
+        result.transform(CASE.original, CASE.direct, prediction=column),
+        expected.transform(CASE.original, CASE.direct, prediction=prediction),
     )
 
 

@@ -1,4 +1,4 @@
-"""Promises in the output dtype: strict decisions, row sums, other entries, bit-for-bit rows."""
+"""Promises in the output dtype: strict predictions, row sums, other entries, bit-for-bit rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def repaired_in(name: str, dtype: type) -> tuple[np.ndarray, np.ndarray, CORD]:
     case = CASES[name]
-    cord = CORD().fit(case.original, case.direct, decision=case.decision)
-    repaired = cord.transform(case.original, case.direct, decision=case.decision, dtype=dtype)
-    keep = case.original.argmax(axis=1) if case.decision is None else case.decision
+    cord = CORD().fit(case.original, case.direct, prediction=case.prediction)
+    repaired = cord.transform(case.original, case.direct, prediction=case.prediction, dtype=dtype)
+    keep = case.original.argmax(axis=1) if case.prediction is None else case.prediction
     return repaired, keep, cord
 
 
 @pytest.mark.parametrize(("name", "dtype", "engine"), EVERY, indirect=["engine"])
-def test_decision_is_strictly_largest(name: str, dtype: type) -> None:
+def test_prediction_is_strictly_largest(name: str, dtype: type) -> None:
     repaired, keep, _ = repaired_in(name, dtype)
     assert repaired.dtype == dtype
     rows = np.arange(len(keep))
@@ -63,7 +63,7 @@ def test_rows_sum_to_one(name: str, dtype: type) -> None:
 def test_other_entries_are_the_exact_ones_rounded(name: str, dtype: type) -> None:
     case = CASES[name]
     repaired, keep, cord = repaired_in(name, dtype)
-    exact = reference.transform(case.original, case.direct, cord.eta_, decision=case.decision)
+    exact = reference.transform(case.original, case.direct, cord.eta_, prediction=case.prediction)
     expected = np.array(exact, dtype=np.float64)
     unit, smallest = UNIT[dtype], float(np.finfo(dtype).smallest_subnormal)
     error = np.abs(repaired.astype(np.float64) - expected)

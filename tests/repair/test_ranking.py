@@ -25,8 +25,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def order_of(case: Case) -> np.ndarray:
     keys = case.original.copy()
-    if case.decision is not None:
-        keys[np.arange(len(keys)), case.decision] = 2.0
+    if case.prediction is not None:
+        keys[np.arange(len(keys)), case.prediction] = 2.0
     return np.argsort(-keys, axis=1, kind="stable")
 
 
@@ -38,13 +38,15 @@ def some_levels(classes: int) -> list[int]:
 def test_against_the_twin(name: str, engine: None) -> None:
     case = CASES[name]
     for k in some_levels(case.direct.shape[1]):
-        cord = CORD(k).fit(case.original, case.direct, decision=case.decision)
+        cord = CORD(k).fit(case.original, case.direct, prediction=case.prediction)
         assert cord.eta_.shape == (k,)
-        twin = ranking_reference.construct(case.original, case.direct, k, case.decision)
+        twin = ranking_reference.construct(case.original, case.direct, k, case.prediction)
         for scalar, expected in zip(cord.eta_, twin, strict=True):
             assert abs(scalar - float(expected)) <= 1e-9 * max(1.0, abs(scalar))
-        repaired = cord.transform(case.original, case.direct, decision=case.decision)
-        expected = ranking_reference.transform(case.original, case.direct, cord.eta_, case.decision)
+        repaired = cord.transform(case.original, case.direct, prediction=case.prediction)
+        expected = ranking_reference.transform(
+            case.original, case.direct, cord.eta_, case.prediction
+        )
         assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-12
 
 
@@ -57,8 +59,10 @@ def test_order_is_kept(name: str, dtype: type, engine: None) -> None:
     case = CASES[name]
     classes = case.direct.shape[1]
     for k in [*some_levels(classes), "ranking"]:
-        cord = CORD(k).fit(case.original, case.direct, decision=case.decision)
-        repaired = cord.transform(case.original, case.direct, decision=case.decision, dtype=dtype)
+        cord = CORD(k).fit(case.original, case.direct, prediction=case.prediction)
+        repaired = cord.transform(
+            case.original, case.direct, prediction=case.prediction, dtype=dtype
+        )
         levels = classes - 1 if k == "ranking" else k
         ranked = np.take_along_axis(repaired, order_of(case), axis=1)
         head = np.column_stack([ranked[:, :levels], ranked[:, levels:].max(axis=1)])
@@ -148,20 +152,20 @@ def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         case = CASES[name]
         for k in some_levels(case.direct.shape[1]):
-            fast = CORD(k).fit(case.original, case.direct, decision=case.decision)
+            fast = CORD(k).fit(case.original, case.direct, prediction=case.prediction)
             made = {
                 dtype: fast.transform(
-                    case.original, case.direct, decision=case.decision, dtype=dtype
+                    case.original, case.direct, prediction=case.prediction, dtype=dtype
                 )
                 for dtype in ("float64", "float32", "float16")
             }
             with monkeypatch.context() as patch:
                 patch.setenv("CORDCAL_ENGINE", "array")
-                slow = CORD(k).fit(case.original, case.direct, decision=case.decision)
+                slow = CORD(k).fit(case.original, case.direct, prediction=case.prediction)
                 np.testing.assert_array_equal(fast.eta_, slow.eta_)
                 for dtype, rows in made.items():
                     again = slow.transform(
-                        case.original, case.direct, decision=case.decision, dtype=dtype
+                        case.original, case.direct, prediction=case.prediction, dtype=dtype
                     )
                     np.testing.assert_array_equal(rows, again)
 
@@ -180,25 +184,25 @@ def tied_rows(kind: str) -> np.ndarray:
     return tied
 
 
-@pytest.mark.parametrize("decision_given", [False, True])
+@pytest.mark.parametrize("prediction_given", [False, True])
 @pytest.mark.parametrize("k", [40, "ranking"])
 @pytest.mark.parametrize("kind", ["equal", "last bits", "zeros of both signs"])
 def test_long_rankings_with_ties(
-    kind: str, k: object, decision_given: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, k: object, prediction_given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks that come from a sort: runs of equal entries, across the last rank too."""
     rng = np.random.default_rng(7)
     original = tied_rows(kind)
     direct = rng.dirichlet(np.full(70, 0.3), 60)
-    decision = rng.integers(0, 70, 60) if decision_given else None
-    fast = CORD(k).fit(original, direct, decision=decision)
-    rows = fast.transform(original, direct, decision=decision)
+    prediction = rng.integers(0, 70, 60) if prediction_given else None
+    fast = CORD(k).fit(original, direct, prediction=prediction)
+    rows = fast.transform(original, direct, prediction=prediction)
     with monkeypatch.context() as patch:
         patch.setenv("CORDCAL_ENGINE", "array")
-        slow = CORD(k).fit(original, direct, decision=decision)
+        slow = CORD(k).fit(original, direct, prediction=prediction)
         np.testing.assert_array_equal(fast.eta_, slow.eta_)
-        np.testing.assert_array_equal(rows, slow.transform(original, direct, decision=decision))
-    case = Case(original, direct, decision)
+        np.testing.assert_array_equal(rows, slow.transform(original, direct, prediction=prediction))
+    case = Case(original, direct, prediction)
     ranked = np.take_along_axis(rows, order_of(case), axis=1)[:, : len(fast.eta_)]
     assert (ranked[:, :-1] > ranked[:, 1:]).all()
 
@@ -226,18 +230,20 @@ def test_explanation_multiplies_out_to_the_repair(k: int, library: str) -> None:
     p, q = xp.asarray(original), xp.asarray(direct)
     cord = CORD(k).fit(p, q)
     explanation = cord.explain(p, q)
-    np.testing.assert_array_equal(explanation.decision, np.argsort(-original, kind="stable")[:, :k])
+    np.testing.assert_array_equal(
+        explanation.prediction, np.argsort(-original, kind="stable")[:, :k]
+    )
     before = np.cumprod(1.0 - explanation.repaired_mass, axis=1)
     reached = explanation.repaired_mass * np.column_stack([np.ones(60), before[:, :-1]])
-    repaired = np.take_along_axis(np.asarray(cord.transform(p, q)), explanation.decision, axis=1)
+    repaired = np.take_along_axis(np.asarray(cord.transform(p, q)), explanation.prediction, axis=1)
     np.testing.assert_allclose(repaired, reached, rtol=1e-12, atol=1e-15)
-    share = np.take_along_axis(direct, explanation.decision, axis=1)
+    share = np.take_along_axis(direct, explanation.prediction, axis=1)
     left = 1.0 - np.column_stack([np.zeros(60), np.cumsum(share, axis=1)[:, :-1]])
     np.testing.assert_allclose(explanation.direct_mass, share / left, rtol=1e-9, atol=1e-12)
     for level, record in enumerate(cord.construction_.levels):
         assert explanation.changed[:, level].sum() == record.n_changed
         assert (explanation.at_bound[:, level] < 0).sum() == record.n_at_lower
-    assert list(explanation.to_dict())[:k] == [f"decision_{rank + 1}" for rank in range(k)]
+    assert list(explanation.to_dict())[:k] == [f"prediction_{rank + 1}" for rank in range(k)]
     assert f"{record.n:,} rows" in repr(explanation)
 
 

@@ -36,9 +36,9 @@ def test_random_reports(rows: int, sharpness: float) -> None:
     for classes in (2, 3, 30):
         original = rng.dirichlet(np.ones(classes), rows)
         direct = rng.dirichlet(np.full(classes, sharpness), rows)
-        decision = rng.integers(0, classes, rows)
+        prediction = rng.integers(0, classes, rows)
         weight = rng.random(rows) + 1e-3
-        for keep, w in ((None, None), (decision, None), (None, weight)):
+        for keep, w in ((None, None), (prediction, None), (None, weight)):
             check(CalibrationRows.of(original, direct, keep, w, 1), classes)
 
 

@@ -22,7 +22,7 @@ ETAS = (0.0, 0.3, -4.0, 1e6, -1e3)
 
 
 # Cases that every combination of parameters runs on; the others run on one of them.
-WHOLE = ("K=2", "boundary rows", "decision given", "random K=5", "subnormal tails")
+WHOLE = ("K=2", "boundary rows", "prediction given", "random K=5", "subnormal tails")
 
 
 @pytest.fixture(params=["compiled", "array"])
@@ -46,23 +46,23 @@ def weights_for(classes: int, steepness: float) -> np.ndarray:
     return PredictionRule(weights).weights
 
 
-def decisions(case: Case) -> np.ndarray:
-    return case.original.argmax(axis=1) if case.decision is None else case.decision
+def predictions(case: Case) -> np.ndarray:
+    return case.original.argmax(axis=1) if case.prediction is None else case.prediction
 
 
 def fit(case: Case, weights: np.ndarray, **options: object) -> CORD:
-    return CORD(rule=weights).fit(case.original, case.direct, decision=case.decision, **options)
+    return CORD(rule=weights).fit(case.original, case.direct, prediction=case.prediction, **options)
 
 
 def assert_strictly_first(rows: np.ndarray, keep: np.ndarray, weights: np.ndarray) -> None:
-    """The decision has the largest product, with weights in float64 and in the rows' dtype."""
+    """The prediction has the largest product, with weights in float64 and in the rows' dtype."""
     for products in (rows.astype(np.float64) * weights, rows * weights.astype(rows.dtype)):
         own = np.take_along_axis(products, keep[:, None], axis=1)
         assert ((products >= own).sum(axis=1) == 1).all()
 
 
 def representable(weights: np.ndarray, dtype: type) -> bool:
-    """Whether `test_steep_rules_do_not_fit_into_float16` does not concern these weights."""
+    """Whether `test_steep_rules_do_not_fit_into_float16` does not caveat these weights."""
     return dtype is not np.float16 or (
         1.0 / (1.0 / weights).sum() > 6.2e-5 and weights.max() + 1.0 <= 2.0**14 * weights.min()
     )
@@ -73,15 +73,17 @@ def test_shared_scalar_and_rows(name: str, steepness: float) -> None:
     case = CASES[name]
     weights = weights_for(case.direct.shape[1], steepness)
     cord = fit(case, weights)
-    expected = reference.construct(case.original, case.direct, decision=case.decision, rule=weights)
+    expected = reference.construct(
+        case.original, case.direct, prediction=case.prediction, rule=weights
+    )
     assert abs(cord.eta_ - float(expected)) <= 1e-9 * max(1.0, abs(cord.eta_))
     for eta in (cord.eta_, *ETAS):
         cord.eta_ = eta
-        repaired = cord.transform(case.original, case.direct, decision=case.decision)
+        repaired = cord.transform(case.original, case.direct, prediction=case.prediction)
         rows = reference.transform(
-            case.original, case.direct, eta, decision=case.decision, rule=weights
+            case.original, case.direct, eta, prediction=case.prediction, rule=weights
         )
-        assert_strictly_first(repaired, decisions(case), weights)
+        assert_strictly_first(repaired, predictions(case), weights)
         if eta == 0.0:  # kept rows come back as they were passed, sums included
             repaired = repaired / repaired.sum(axis=1, keepdims=True)
         assert np.abs(repaired - np.array(rows, dtype=np.float64)).max() <= 2e-13
@@ -92,8 +94,8 @@ def test_shared_scalar_and_rows(name: str, steepness: float) -> None:
 def test_engines_agree_and_keep_predictions(name: str, steepness: float) -> None:
     case = CASES[name]
     weights = weights_for(case.direct.shape[1], steepness)
-    keep = decisions(case)
-    rows = case.original, case.direct, case.decision
+    keep = predictions(case)
+    rows = case.original, case.direct, case.prediction
     fast = _engine.describe(*rows, None, 1, weights)
     slow = numpy_engine.describe(*rows, None, 1, weights)
     for field in ("reference", "reference_rest", "lower", "n_changed"):
@@ -143,11 +145,11 @@ def test_explanation_counts_changes_under_the_rule() -> None:
     case, weights = random_pair(200, 4), np.array([1.0, 2.0, 4.0, 8.0])
     cord = fit(case, weights)
     explanation = cord.explain(case.original, case.direct)
-    moved = (case.direct * weights).argmax(axis=1) != decisions(case)
+    moved = (case.direct * weights).argmax(axis=1) != predictions(case)
     np.testing.assert_array_equal(explanation.changed, moved)
     assert cord.construction_.n_changed == moved.sum()
     repaired = cord.transform(case.original, case.direct)
-    inside = repaired[np.arange(200), decisions(case)]
+    inside = repaired[np.arange(200), predictions(case)]
     np.testing.assert_allclose(explanation.repaired_mass, inside, atol=1e-15)
 
 
@@ -158,22 +160,24 @@ def test_explanation_counts_changes_under_the_rule() -> None:
 def test_lift(name: str, mode: str, steepness: float) -> None:
     """Confidences far too small, so that every row meets its bound."""
     case = CASES[name]
-    keep, classes = decisions(case), case.direct.shape[1]
+    keep, classes = predictions(case), case.direct.shape[1]
     weights = weights_for(classes, steepness)
     labels = (keep + 1) % classes
     lift = Lift(mode, rule=weights)
-    lift.fit(case.original, case.direct, labels, decision=keep)
+    lift.fit(case.original, case.direct, labels, prediction=keep)
     for dtype in (np.float64, np.float32, np.float16):
         if not representable(weights, dtype):
             continue
-        rows = lift.transform(case.original, case.direct, decision=keep, dtype=dtype)
+        rows = lift.transform(case.original, case.direct, prediction=keep, dtype=dtype)
         assert_strictly_first(rows, keep, weights)
         unit = np.finfo(dtype).eps
         spare = classes * float(np.finfo(dtype).smallest_subnormal)
         assert np.abs(rows.sum(axis=1, dtype=float) - 1.0).max() <= 8 * unit + spare + 1e-14
     if mode == "cap":
-        explanation = lift.explain(case.original, case.direct, decision=keep)
-        own = lift.transform(case.original, case.direct, decision=keep)[np.arange(len(keep)), keep]
+        explanation = lift.explain(case.original, case.direct, prediction=keep)
+        own = lift.transform(case.original, case.direct, prediction=keep)[
+            np.arange(len(keep)), keep
+        ]
         np.testing.assert_allclose(own, explanation.repaired_mass, rtol=1e-12)
 
 
@@ -182,9 +186,9 @@ def test_capped_rows_have_the_smallest_mass_that_leads() -> None:
     weights = np.array([0.5, 1.0, 2.0])
     shares = (1.0 / weights) / (1.0 / weights).sum()
     direct, keep = np.tile(shares, (3, 1)), np.arange(3)
-    lift = Lift("cap", rule=weights).fit(direct, direct, (keep + 1) % 3, decision=keep)
+    lift = Lift("cap", rule=weights).fit(direct, direct, (keep + 1) % 3, prediction=keep)
     lift.curve_ = lift.curve_._replace(gamma=-50.0)
-    repaired = lift.transform(direct, direct, decision=keep)
+    repaired = lift.transform(direct, direct, prediction=keep)
     np.testing.assert_allclose(repaired, direct, rtol=1e-12)
     assert_strictly_first(repaired, keep, weights)
 
@@ -194,7 +198,7 @@ def test_capped_rows_have_the_smallest_mass_that_leads() -> None:
 def test_other_libraries(library: str, steepness: float) -> None:
     xp = pytest.importorskip(library)
     case = with_zeros(random_pair(60, 7, noise=2.0))
-    keep, weights = decisions(case), weights_for(7, steepness)
+    keep, weights = predictions(case), weights_for(7, steepness)
     p, q = xp.asarray(case.original), xp.asarray(case.direct)
     cord = fit(case, weights)
     foreign = CORD(rule=weights).fit(p, q)
@@ -219,7 +223,7 @@ def test_other_libraries(library: str, steepness: float) -> None:
 
 
 def test_the_interval_is_never_empty() -> None:
-    """The steepest rule against a decision of the smallest weight."""
+    """The steepest rule against a prediction of the smallest weight."""
     original, direct = np.array([[1.0, 0.0]]), np.array([[1e-12, 1.0 - 1e-12]])
     cord = CORD(rule=[1.0, 1e8]).fit(original, direct)
     lower = cord.explain(original, direct).lower[0]
@@ -270,7 +274,7 @@ def test_rules_on_dask_collections(chunk: int) -> None:
     np.testing.assert_array_equal(
         lazy.transform(p, q).compute(), cord.transform(case.original, case.direct)
     )
-    labels = (decisions(case) + 1) % 5
+    labels = (predictions(case) + 1) % 5
     lift = Lift(rule=weights).fit(p, q, da.from_array(labels, chunks=chunk))
     assert (
         lift.construction_

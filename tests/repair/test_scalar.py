@@ -48,8 +48,8 @@ def test_response_rises_from_one_grid_point_to_the_next(g: float, eta: float, lo
 
 def neighbours(case: Case) -> tuple[float, float, float]:
     """The constraint just before, at, and far from the solution."""
-    rows = CalibrationRows.of(case.original, case.direct, case.decision, None, 1)
-    record = rows.construct(decision_given=False)
+    rows = CalibrationRows.of(case.original, case.direct, case.prediction, None, 1)
+    record = rows.construct(prediction_given=False)
     step = 2.0**-GRID_BITS * max(1.0, 2.0 ** math.floor(math.log2(max(abs(record.eta), 1e-300))))
     before = record.eta - math.copysign(step, record.eta)
     reached, ahead = (probe.excess for probe in rows.probes([record.eta, before]))
@@ -64,7 +64,7 @@ NAMES = sorted(set(CASES) - {"not quite normalised"})
 @pytest.mark.parametrize("name", NAMES)
 def test_solution_is_the_nearest_to_zero(name: str) -> None:
     case = CASES[name]
-    eta = CORD().fit(case.original, case.direct, decision=case.decision).eta_
+    eta = CORD().fit(case.original, case.direct, prediction=case.prediction).eta_
     if eta == 0.0:
         return
     ahead, reached, target = neighbours(case)
@@ -77,7 +77,10 @@ def test_solution_is_the_nearest_to_zero(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_few_passes(name: str) -> None:
     case = CASES[name]
-    assert CORD().fit(case.original, case.direct, decision=case.decision).construction_.passes <= 30
+    assert (
+        CORD().fit(case.original, case.direct, prediction=case.prediction).construction_.passes
+        <= 30
+    )
 
 
 def test_few_passes_on_ordinary_rows() -> None:

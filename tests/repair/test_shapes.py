@@ -16,14 +16,14 @@ ROWS = (1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 67, 130)
 
 
 def construct_and_repair(
-    p: np.ndarray, q: np.ndarray, decision: np.ndarray | None
+    p: np.ndarray, q: np.ndarray, prediction: np.ndarray | None
 ) -> tuple[Any, np.ndarray]:
-    cord = CORD(threads=1).fit(p, q, decision=decision)
-    return cord.construction_, cord.transform(p, q, decision=decision)
+    cord = CORD(threads=1).fit(p, q, prediction=prediction)
+    return cord.construction_, cord.transform(p, q, prediction=prediction)
 
 
 def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return reports of small integers over their sum: ties, zeros, and changed decisions."""
+    """Return reports of small integers over their sum: ties, zeros, and changed predictions."""
     rng = np.random.default_rng(rows * 10_000 + classes)
     counts = rng.integers(0, 4, size=(2, rows, classes)).astype(np.float64)
     counts[:, np.arange(rows), rng.integers(classes, size=rows)] += 1.0
@@ -36,12 +36,12 @@ def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 def test_both_engines_agree(classes: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in ROWS if classes < 1000 else (1, 5):
         p, q = pair(rows, classes, dtype)
-        decisions = np.random.default_rng(rows).integers(classes, size=rows)
-        for decision in (None, decisions):
-            construction, repaired = construct_and_repair(p, q, decision)
+        predictions = np.random.default_rng(rows).integers(classes, size=rows)
+        for prediction in (None, predictions):
+            construction, repaired = construct_and_repair(p, q, prediction)
             with monkeypatch.context() as patch:
                 patch.setenv("CORDCAL_ENGINE", "array")
-                expected, by_arrays = construct_and_repair(p, q, decision)
+                expected, by_arrays = construct_and_repair(p, q, prediction)
             assert construction == expected
             np.testing.assert_array_equal(repaired, by_arrays)
 

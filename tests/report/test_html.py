@@ -141,7 +141,7 @@ def test_many_classes_and_calibrators_stay_small(comparison: ReportData) -> None
             for output, bins in table.bins.items()
         },
     )
-    row = replace(pictures.rows[0], label="x" * 20, decision="y" * 20)
+    row = replace(pictures.rows[0], label="x" * 20, prediction="y" * 20)
     move = replace(pictures.moves[0], source="x" * 20, target="y" * 20)
     many = replace(pictures, rows=(row,) * 100, moves=(move,) * 40, classes=wide)
     # As many as there are calibrators, half of which keep predictions by themselves.

@@ -278,7 +278,7 @@ class TestPredictionsThatAreNotTheArgmax:
 
 
 class TestEnsemble:
-    def test_decision_is_the_members_vote(self) -> None:
+    def test_prediction_is_the_members_vote(self) -> None:
         X, y = DATA["30 classes"]()
         model = calibrated(
             DecisionTreeClassifier(max_depth=6, random_state=0), method="isotonic", ensemble=True

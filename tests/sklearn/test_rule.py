@@ -150,10 +150,10 @@ def test_the_calibration_alone_asks_for_predictions_that_the_scores_do_not_give(
         (member,) = model.calibrated_classifiers_
         scores, prediction = member.scores(X_test), model.predict(X_test)
         np.testing.assert_array_equal(
-            alone.predict_proba(scores, decision=prediction), model.predict_proba(X_test)
+            alone.predict_proba(scores, prediction=prediction), model.predict_proba(X_test)
         )
         if name == "class weights":
             np.testing.assert_array_equal(alone.predict(scores), prediction)
         else:
-            with refused("decision"):
+            with refused("prediction"):
                 alone.predict_proba(scores)

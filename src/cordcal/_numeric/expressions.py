@@ -107,9 +107,9 @@ def largest(x: Array, count: int, xp: Namespace) -> Array:
     return xp.sort(x, axis=1, descending=True)[:, :count]
 
 
-def chosen(matrix: Array, decision: Array, xp: Namespace) -> Array:
-    """Return a mask of the decision's entry in each row of the matrix."""
-    return decision[:, None] == xp.arange(matrix.shape[1], device=matrix.device)[None, :]
+def chosen(matrix: Array, prediction: Array, xp: Namespace) -> Array:
+    """Return a mask of the prediction's entry in each row of the matrix."""
+    return prediction[:, None] == xp.arange(matrix.shape[1], device=matrix.device)[None, :]
 
 
 def row_sum(x: Array, xp: Namespace) -> Array:

@@ -43,7 +43,7 @@ Classes = npt.NDArray[np.intp]
 """Class indices 0..K-1, one per row."""
 
 Labels = Classes
-Decisions = Classes
+Predictions = Classes
 Parameters = Mapping[str, Array]
 """The fitted arrays of a calibrator by name, in the library that computes with them."""
 

@@ -50,7 +50,7 @@ MIN_ROWS_FOR_ADVICE = 100
 _MAX_SHARED, _TIMES_DUPLICATES = 0.01, 3.0
 
 
-class SuspectDataWarning(UserWarning):
+class CaveatWarning(UserWarning):
     """Scores or labels look like a mistake."""
 
 
@@ -120,7 +120,7 @@ def find_caveats(
         caveats += [
             _softmax_twice(original, labels, weight),
             label_caveat(
-                original.decision,
+                original.prediction,
                 labels,
                 original.classes,
                 names=names,
@@ -136,7 +136,7 @@ def find_caveats(
 def warn_about(caveats: Iterable[Caveat]) -> None:
     """Issue one warning per caveat, at the caller's line."""
     for caveat in caveats:
-        warnings.warn(caveat.sentence, SuspectDataWarning, stacklevel=stacklevel_outside_package())
+        warnings.warn(caveat.sentence, CaveatWarning, stacklevel=stacklevel_outside_package())
 
 
 # The keys of the caveats that the running fit has already warned about.
@@ -163,7 +163,7 @@ def already_warned(*, by_labels: bool = False) -> bool:
 
 
 def label_caveat(
-    decision: Classes,
+    prediction: Classes,
     labels: Labels,
     classes: int,
     *,
@@ -178,7 +178,7 @@ def label_caveat(
 
     Parameters
     ----------
-    decision, labels : ndarray of int of shape (n,)
+    prediction, labels : ndarray of int of shape (n,)
         The classifier's predictions and the true classes, as column indices.
     classes : int
         Number of classes.
@@ -191,10 +191,10 @@ def label_caveat(
     """
     if weight is not None:
         counted = np.flatnonzero(weight)
-        decision, labels, weight = decision[counted], labels[counted], weight[counted]
+        prediction, labels, weight = prediction[counted], labels[counted], weight[counted]
         weight = weight / weight.max()
         scores = None if scores is None else scores[counted]
-    right = decision == labels
+    right = prediction == labels
     accuracy = _share(right, weight)
     label_shares = _class_shares(labels, weight, classes)
     top = int(label_shares.argmax())
@@ -207,7 +207,7 @@ def label_caveat(
     start = f"accuracy is {shown}"
     if shown != shown_majority and accuracy < majority:
         start = f"accuracy {shown} is below the most frequent class's share ({shown_majority})"
-    rows = _Rows(decision, labels, weight, classes, right, labels == top)
+    rows = _Rows(prediction, labels, weight, classes, right, labels == top)
     best = rows.best_remedy(names, scores)
     if best is not None:
         return Caveat(
@@ -257,7 +257,7 @@ class _Remedy:
 class _Rows:
     """Predictions and labels; which rows are right, and which have the most frequent label."""
 
-    decision: Classes
+    prediction: Classes
     labels: Labels
     weight: Vector | None
     classes: int
@@ -285,7 +285,7 @@ class _Rows:
             (1, "+", f"is a class missing in front{named}?"),
         ):
             yield self._remedy(
-                self.decision == (self.labels + shift) % self.classes,
+                self.prediction == (self.labels + shift) % self.classes,
                 ("labels", "shift", f"with labels {sign} 1", question),
                 figures={"shift": shift},
             )
@@ -293,13 +293,13 @@ class _Rows:
     def _likely_orders(self, names: Sequence[str] | None) -> Iterator[_Remedy | None]:
         for order, description in _orders(names, self.classes):
             yield self._remedy(
-                order[self.decision] == self.labels,
+                order[self.prediction] == self.labels,
                 ("columns", "order", f"if labels number the columns {description}", _REORDER),
             )
 
     def _matched_order(self, names: Sequence[str] | None) -> _Remedy | None:
         """Match columns with labels on every other row, and evaluate the match on the others."""
-        order = _match_columns(self.decision[_MATCH], self.labels[_MATCH], self.classes)
+        order = _match_columns(self.prediction[_MATCH], self.labels[_MATCH], self.classes)
         moved = np.flatnonzero(order != np.arange(self.classes)).tolist()
         pairs = [
             f"column {column if names is None else names[column]} for label {order[column]}"
@@ -307,7 +307,7 @@ class _Rows:
         ]
         condition = f"with {', '.join(pairs)}{' and so on' if len(moved) > 3 else ''}"
         return self._remedy(
-            order[self.decision[_EVALUATE]] == self.labels[_EVALUATE],
+            order[self.prediction[_EVALUATE]] == self.labels[_EVALUATE],
             ("columns", "order", condition, _REORDER),
             rows=_EVALUATE,
         )
@@ -316,13 +316,13 @@ class _Rows:
         self, scores: Floats, names: Sequence[str] | None
     ) -> Iterator[_Remedy | None]:
         """Leave out the column predicted in most rows, if it may not be a class."""
-        counts = np.bincount(self.decision, minlength=self.classes)
+        counts = np.bincount(self.prediction, minlength=self.classes)
         column = int(counts.argmax())
-        if 2 * counts[column] <= len(self.decision) or self.classes < 3:
+        if 2 * counts[column] <= len(self.prediction) or self.classes < 3:
             return
         others = np.delete(scores, column, axis=1).argmax(axis=1)
         name = f"{column}" if names is None else f"{names[column]!r}"
-        share = _share(self.decision == column, self.weight)
+        share = _share(self.prediction == column, self.weight)
         remedy = (
             "columns",
             "order",
@@ -365,7 +365,7 @@ class _Rows:
 
         The standard error is that of Cohen's kappa for independent raters (Fleiss et al. 1969).
         """
-        predicted = _class_shares(self.decision, self.weight, self.classes)
+        predicted = _class_shares(self.prediction, self.weight, self.classes)
         both = predicted * label_shares
         expected = float(both.sum())
         attainable = float(np.minimum(predicted, label_shares).sum()) - expected
@@ -391,9 +391,9 @@ def _orders(names: Sequence[str] | None, classes: int) -> Iterator[tuple[Classes
     yield np.argsort(by_number), "by the numbers that are their names"
 
 
-def _match_columns(decision: Classes, labels: Labels, classes: int) -> Classes:
+def _match_columns(prediction: Classes, labels: Labels, classes: int) -> Classes:
     """Return one label per column, matching the most frequent pairs first."""
-    pairs, counts = np.unique(decision * classes + labels, return_counts=True)
+    pairs, counts = np.unique(prediction * classes + labels, return_counts=True)
     order = np.full(classes, -1, dtype=np.intp)
     free = np.ones(classes, dtype=bool)
     for pair in pairs[np.argsort(-counts, kind="stable")].tolist():
@@ -468,7 +468,7 @@ def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | Non
         if spread > _TWICE_HIGH:
             return None
     confidence = original.probabilities.max(axis=1)
-    accuracy = _share(original.decision == labels, weight)
+    accuracy = _share(original.prediction == labels, weight)
     mean = float(np.average(confidence, weights=weight))
     error = math.sqrt(mean * (1.0 - mean) / _effective_rows(original.rows, weight))
     if spread < _TWICE_LOW or accuracy - mean <= _DIFFERENCE_ERRORS * error:
@@ -525,7 +525,7 @@ def _clearly_more(first: Flags, second: Flags, weight: Vector | None, errors: fl
 
 
 def audit_caveats(
-    decision: Classes,
+    prediction: Classes,
     labels: Classes,
     *,
     classes: int,
@@ -536,7 +536,7 @@ def audit_caveats(
 
     Parameters
     ----------
-    decision, labels : ndarray of int
+    prediction, labels : ndarray of int
         The classifier's predictions, and the true classes.
     classes : int
         Number of classes.
@@ -545,7 +545,7 @@ def audit_caveats(
     weight : ndarray, optional
         Weights of the rows.
     """
-    mislabelled = label_caveat(decision, labels, classes, names=names, weight=weight)
+    mislabelled = label_caveat(prediction, labels, classes, names=names, weight=weight)
     return [
         *([] if mislabelled is None else [mislabelled]),
         *_few_audited_rows(len(labels)),

@@ -17,11 +17,11 @@ NO_LABEL = "has no label"
 """The reason of an `InputError` about rows whose label is missing."""
 
 
-def check_decisions(
-    decision: ArrayLike | None, rows: int, classes: int, name: str = "decision"
+def check_predictions(
+    prediction: ArrayLike | None, rows: int, classes: int, name: str = "prediction"
 ) -> Classes:
     """Return class indices (predictions, labels) as an integer vector of length ``rows``."""
-    array = np.atleast_1d(to_numpy(decision, name))
+    array = np.atleast_1d(to_numpy(prediction, name))
     if array.ndim != 1 or array.shape[0] != rows:
         raise InputError(
             name,

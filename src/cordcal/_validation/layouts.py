@@ -204,7 +204,7 @@ def rows_to_fit(
     labels: ArrayLike,
     sample_weight: ArrayLike | None,
     features: ArrayLike | None,
-    decision: ArrayLike | None = None,
+    prediction: ArrayLike | None = None,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return scores, labels, weights, features and predictions as rows, without ignored ones.
 
@@ -220,15 +220,15 @@ def rows_to_fit(
     if features is not None:
         features = to_numpy(features, "features")
         features = features.reshape(-1, features.shape[-1])[selected]
-    if decision is not None:
-        _, (decision,) = flatten_rows(axis, [scores], [decision])
-        decision = to_numpy(decision, "decision")[selected]
+    if prediction is not None:
+        _, (prediction,) = flatten_rows(axis, [scores], [prediction])
+        prediction = to_numpy(prediction, "prediction")[selected]
     return (
         np.concatenate([to_numpy(matrix) for (matrix,) in matrices]),
         None if labels is None else np.concatenate(block_labels),
         None if sample_weight is None else np.concatenate(weights),
         features,
-        decision,
+        prediction,
     )
 
 
@@ -244,7 +244,7 @@ class LazyHandler(Protocol):
         repair: Any,
         original: ArrayLike,
         direct: ArrayLike,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
         sample_weight: ArrayLike | None,
     ) -> Any:
         """Fit the shared scalar without moving rows between workers; see `CORD.fit`."""
@@ -257,7 +257,7 @@ class LazyHandler(Protocol):
         repair: Any,
         original: ArrayLike,
         direct: ArrayLike,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
         dtype: DType,
     ) -> Any:
         """Repair lazily; see `CORD.transform`."""
@@ -282,7 +282,7 @@ class LazyHandler(Protocol):
         direct: ArrayLike,
         labels: ArrayLike,
         *,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
         sample_weight: ArrayLike | None,
     ) -> Any:
         """Return the stream of an audit after all blocks of rows."""

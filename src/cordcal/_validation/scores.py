@@ -23,7 +23,6 @@ from cordcal._numeric.types import (
     Array,
     ArrayLike,
     Classes,
-    Decisions,
     Domain,
     DType,
     Floats,
@@ -31,6 +30,7 @@ from cordcal._numeric.types import (
     Labels,
     Matrix,
     NumPyDType,
+    Predictions,
     Vector,
 )
 
@@ -515,7 +515,7 @@ class CheckedScores:
         The scores in their original dtype.
     kind : {"logits", "probabilities"}
         What the scores are.
-    decision : ndarray of int of shape (n,)
+    prediction : ndarray of int of shape (n,)
         The argmax of ``raw``, the smallest index on ties.
     original : ndarray of shape (n, K), optional
         p⁰ in float64, if it is not what the scores are converted to.
@@ -523,7 +523,7 @@ class CheckedScores:
 
     raw: Floats
     kind: Kind
-    decision: Decisions
+    prediction: Predictions
     original: Matrix | None = None
 
     @classmethod
@@ -578,7 +578,7 @@ class CheckedScores:
     def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
         original = None if self.original is None else self.original[rows]
-        part = CheckedScores(self.raw[rows], self.kind, self.decision[rows], original)
+        part = CheckedScores(self.raw[rows], self.kind, self.prediction[rows], original)
         if "probabilities" in self.__dict__:
             part.__dict__["probabilities"] = self.probabilities[rows]
         return part

@@ -278,7 +278,7 @@ class Blend(Calibrator):
         w = np.ones(likelihood.shape[1]) if fit_cache.weight is None else fit_cache.weight
         counted = w > 0.0
         likelihood, w = likelihood[:, counted], w[counted]
-        wrong = (fit_cache.original.decision != fit_cache.labels)[counted]
+        wrong = (fit_cache.original.prediction != fit_cache.labels)[counted]
         classes = fit_cache.original.classes
         sizes = np.array([candidates[key].model.size.at(classes) for key in keys])
         prior = _prior(sizes <= _MAX_SIMPLE_SIZE, float(w[wrong].sum()))

@@ -219,7 +219,7 @@ class BoostedBlend(Blend):
         trees, held_out = grow(self, scores, _log(direct), labels, weight)
         trees.store(self)
         self.held_out_ = HeldOut.empty(len(labels))
-        self.held_out_.store(np.arange(len(labels)), held_out, labels, original.decision)
+        self.held_out_.store(np.arange(len(labels)), held_out, labels, original.prediction)
         self.seconds_ = max(watch.seconds(), self.seconds_)
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:

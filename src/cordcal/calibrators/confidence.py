@@ -193,7 +193,7 @@ class TopVersusAllBeta(TopVersusAllPlatt):
     """TvA-beta: beta calibration of the confidence.
 
     The top probability c becomes s = ``sigmoid(a·log c − b·log(1 − c) + m)`` with a, b ≥ 0.
-    The three numbers minimise the binary cross-entropy of the event that the top class is
+    The three parameters minimise the binary cross-entropy of the event that the top class is
     correct, exactly.  The other classes share 1 − s in their original proportions.  Where s
     would not be on top, it is raised just enough.
 

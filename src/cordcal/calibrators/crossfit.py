@@ -33,7 +33,7 @@ from cordcal.calibrators._base import predict_calibrated as predict_calibrated
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.registry import calibrator_class, make
 from cordcal.repair.kernels import Stopwatch
-from cordcal.repair.lift import Masses, decision_masses
+from cordcal.repair.lift import Masses, prediction_masses
 
 Scores = npt.NDArray[Any]
 
@@ -59,10 +59,12 @@ class HeldOut:
         """Allocate the arrays."""
         return cls(np.empty(rows), Masses(np.empty(rows), np.empty(rows)))
 
-    def store(self, rows: Labels | slice, direct: Matrix, labels: Labels, decision: Labels) -> None:
+    def store(
+        self, rows: Labels | slice, direct: Matrix, labels: Labels, prediction: Labels
+    ) -> None:
         """Store what the direct probabilities of some rows say."""
         self.likelihood[rows] = direct[np.arange(len(direct)), labels[rows]]
-        masses = decision_masses(direct, decision[rows])
+        masses = prediction_masses(direct, prediction[rows])
         self.masses.mass[rows], self.masses.rest[rows] = masses.mass, masses.rest
 
 
@@ -215,15 +217,15 @@ def cross_fit(fitted: Calibrator, rows: FoldRows) -> HeldOut:
         The calibration rows.
     """
     sorted_rows, held_out = (HeldOut.empty(len(rows.order)) for _ in range(2))
-    decision = rows.original.decision[rows.order]
+    prediction = rows.original.prediction[rows.order]
     parts: list[Matrix] = []
     start = 0
     for fold, direct in _fold_predictions(fitted, rows):
         parts.append(direct)
         # Few rows are stored together.
-        if fold.stop == len(decision) or sum(part.size for part in parts) >= BLOCK_ENTRIES:
+        if fold.stop == len(prediction) or sum(part.size for part in parts) >= BLOCK_ENTRIES:
             some = direct if len(parts) == 1 else np.concatenate(parts)
-            sorted_rows.store(slice(start, fold.stop), some, rows.labels, decision)
+            sorted_rows.store(slice(start, fold.stop), some, rows.labels, prediction)
             start = fold.stop
             parts.clear()
             del some
@@ -270,7 +272,7 @@ def cross_fit_any(
         )
         scores = original.take(test)
         direct = predict_calibrated(model, scores, _take(features, test)).astype(np.float64)
-        held_out.store(test, direct, labels, original.decision)
+        held_out.store(test, direct, labels, original.prediction)
     return held_out
 
 

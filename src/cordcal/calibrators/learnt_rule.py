@@ -15,7 +15,7 @@ import numpy as np
 
 from cordcal._errors import warn
 from cordcal._numeric.arrays import first_argmax, row_blocks
-from cordcal._numeric.types import Decisions, Floats, Matrix, Meta, Vector
+from cordcal._numeric.types import Floats, Matrix, Meta, Predictions, Vector
 from cordcal._validation.scores import LOG_FLOOR, rescale_large_weights
 from cordcal.calibrators._newton import conjugate_gradients, newton_cg, progress
 from cordcal.repair.prediction_rule import MAX_RATIO, PredictionRule
@@ -82,7 +82,7 @@ class LearntRule:
 
 
 def learn_rule(
-    direct: Floats, decision: Decisions, sample_weight: Vector | None = None
+    direct: Floats, prediction: Predictions, sample_weight: Vector | None = None
 ) -> tuple[PredictionRule, LearntRule]:
     """Return the weights that best explain predictions, and a record.
 
@@ -90,7 +90,7 @@ def learn_rule(
     ----------
     direct : ndarray of shape (n, K)
         Checked probabilities.
-    decision : ndarray of int of shape (n,)
+    prediction : ndarray of int of shape (n,)
         The predictions.
     sample_weight : ndarray of shape (n,), optional
         Weights of the rows.
@@ -116,17 +116,17 @@ def learn_rule(
     rows = len(direct)
     weight = np.ones(rows) if sample_weight is None else rescale_large_weights(sample_weight)
     counted = weight > 0.0
-    is_argmax = first_argmax(direct) == decision
+    is_argmax = first_argmax(direct) == prediction
     if (is_argmax | ~counted).all():
         rule, gap = PredictionRule(np.ones(direct.shape[1])), 0.0
     else:
-        rule, gap = _solve(direct[counted], decision[counted], weight[counted])
-        if not _is_worthwhile(rule, direct, decision, weight):
+        rule, gap = _solve(direct[counted], prediction[counted], weight[counted])
+        if not _is_worthwhile(rule, direct, prediction, weight):
             rule = PredictionRule(np.ones(direct.shape[1]))
-    explained = rule.predict(direct) == decision
-    mass, least = _masses(direct[~explained], decision[~explained], rule.weights)
+    explained = rule.predict(direct) == prediction
+    mass, least = _masses(direct[~explained], prediction[~explained], rule.weights)
     shift = least - mass
-    unseen = np.flatnonzero(np.bincount(decision[counted], minlength=direct.shape[1]) == 0)
+    unseen = np.flatnonzero(np.bincount(prediction[counted], minlength=direct.shape[1]) == 0)
     record = LearntRule(
         n=len(direct),
         n_explained=int(explained.sum()),
@@ -164,23 +164,23 @@ def _warn_about(record: LearntRule, *, equal: bool) -> None:
         )
 
 
-def _masses(direct: Floats, decision: Decisions, weights: Vector) -> tuple[Vector, Vector]:
+def _masses(direct: Floats, prediction: Predictions, weights: Vector) -> tuple[Vector, Vector]:
     """Return each prediction's probability, and the least with which the rule predicts it.
 
     The other classes keep their direct ratios (Eq. 4 with weights).
     """
     q = direct.astype(np.float64)
-    at = np.arange(len(q)), decision
+    at = np.arange(len(q)), prediction
     mass = q[at]
     q[at] = 0.0
     rest, rival = q.sum(axis=1), (weights * q).max(axis=1)
     least = np.zeros(len(q))  # if the other classes have no mass, any mass gives the prediction
-    np.divide(rival, rival + weights[decision] * rest, out=least, where=rest > 0.0)
+    np.divide(rival, rival + weights[prediction] * rest, out=least, where=rest > 0.0)
     return mass / (mass + rest), least
 
 
 def _is_worthwhile(
-    rule: PredictionRule, direct: Floats, decision: Decisions, weight: Vector
+    rule: PredictionRule, direct: Floats, prediction: Predictions, weight: Vector
 ) -> bool:
     """Return whether keeping the argmax instead would cost noticeably more likelihood.
 
@@ -190,7 +190,7 @@ def _is_worthwhile(
     from scipy.special import entr, rel_entr  # only fitting needs SciPy
 
     def cost(weights: Vector) -> float:
-        mass, least = _masses(direct, decision, weights)
+        mass, least = _masses(direct, prediction, weights)
         raised = np.maximum(mass, least)
         return float(weight @ (rel_entr(mass, raised) + rel_entr(1.0 - mass, 1.0 - raised)))
 
@@ -198,8 +198,8 @@ def _is_worthwhile(
     return cost(np.ones(direct.shape[1])) - cost(rule.weights) > _WORTHWHILE * entropy
 
 
-def _solve(direct: Floats, decision: Decisions, weight: Vector) -> tuple[PredictionRule, float]:
-    problem = _Problem(direct, decision, weight)
+def _solve(direct: Floats, prediction: Predictions, weight: Vector) -> tuple[PredictionRule, float]:
+    problem = _Problem(direct, prediction, weight)
     with progress("rule", direct.size) as report:
         optimum = newton_cg(problem, problem.start, max_iter=_MAX_STEPS, floor=0.0, report=report)
     theta = optimum.theta
@@ -223,13 +223,13 @@ class _Problem:
 
     value: float
 
-    def __init__(self, direct: Floats, decision: Decisions, weight: Vector) -> None:
-        self._decision, self._weight = decision, weight
+    def __init__(self, direct: Floats, prediction: Predictions, weight: Vector) -> None:
+        self._prediction, self._weight = prediction, weight
         # log q_j − log q_a: zero at the prediction, so that small losses keep their digits.
         self._gaps = np.log(np.maximum(direct, LOG_FLOOR, dtype=np.float64))
-        self._gaps -= self._gaps[np.arange(len(decision)), decision][:, None]
+        self._gaps -= self._gaps[np.arange(len(prediction)), prediction][:, None]
         self.start = np.concatenate([[1.0], np.zeros(direct.shape[1])])
-        self._active: list[tuple[Matrix, Matrix, Decisions, Vector]] = []
+        self._active: list[tuple[Matrix, Matrix, Predictions, Vector]] = []
         self._moments = self._theta = self.start
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
@@ -239,7 +239,7 @@ class _Problem:
             return math.inf, theta
         value, moments, self._active = 0.0, np.zeros_like(theta), []
         for rows in row_blocks(*self._gaps.shape):
-            gaps, a, w = self._gaps[rows], self._decision[rows], self._weight[rows]
+            gaps, a, w = self._gaps[rows], self._prediction[rows], self._weight[rows]
             z = tau * gaps + beta
             z -= beta[a][:, None]
             top = z.max(axis=1)  # at least zero, the entry of the prediction
@@ -311,8 +311,8 @@ class _Problem:
         return primal - _SCALE_RIDGE * math.log(dual / _SCALE_RIDGE)
 
 
-def _moments(mass: Matrix, gaps: Matrix, decision: Decisions) -> Vector:
+def _moments(mass: Matrix, gaps: Matrix, prediction: Predictions) -> Vector:
     """Return the derivatives of Σ mass·z by τ and β; the prediction has minus the other mass."""
     by_beta = mass.sum(axis=0)
-    by_beta -= np.bincount(decision, mass.sum(axis=1), minlength=len(by_beta))
+    by_beta -= np.bincount(prediction, mass.sum(axis=1), minlength=len(by_beta))
     return np.concatenate([[float(np.einsum("ij,ij->", mass, gaps))], by_beta])

@@ -115,7 +115,7 @@ class BetaCalibration(SigmoidOneVsRest):
     """Beta calibration, one class against the rest, rows renormalised.
 
     Each class's probability p becomes ``sigmoid(a·log p − b·log(1 − p) + m)`` with a, b ≥ 0.
-    The three numbers minimise the binary cross-entropy against Platt's smoothed targets,
+    The three parameters minimise the binary cross-entropy against Platt's smoothed targets,
     exactly.  With a = b it is `PlattScaling`.  There are no hyperparameters.
 
     | Works on probabilities (the softmax of logits), clipped to [1e-12, 1 − 1e-12].

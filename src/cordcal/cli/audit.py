@@ -112,7 +112,7 @@ def audit(
         show(result.audit, wide=wide)
         if report is not None:
             echo(f"Report  {report}")
-    if strict and result.audit.concerns:
+    if strict and result.audit.caveats:
         raise typer.Exit(1)
 
 

@@ -100,7 +100,7 @@ def compare(
         if evaluation_scores is None
         else (evaluation_scores.values, require_labels(evaluation_scores))
     )
-    from cordcal._validation.caveats import SuspectDataWarning
+    from cordcal._validation.caveats import CaveatWarning
     from cordcal.calibrators.registry import available, default_keys
     from cordcal.evaluate.compare import compare as run
 
@@ -112,7 +112,7 @@ def compare(
     else:
         chosen, steps = [_calibrator(key, allow_import) for key in keys], len(keys) + 1
     with progress("comparing", steps) as advance, warnings.catch_warnings():
-        warnings.simplefilter("ignore", SuspectDataWarning)  # shown with the result instead
+        warnings.simplefilter("ignore", CaveatWarning)  # shown with the result instead
         comparison = run(
             calibration.values,
             labels,
@@ -148,7 +148,7 @@ def compare(
         wide=wide,
         all_rows=all_rows,
     )
-    if strict and comparison.concerns:
+    if strict and comparison.caveats:
         raise typer.Exit(1)
 
 
@@ -236,7 +236,7 @@ def present(
         return
     from cordcal.report import terminal
 
-    caveats = terminal.caveats_text(caveat.sentence for caveat in data.concerns)
+    caveats = terminal.caveats_text(caveat.sentence for caveat in data.caveats)
     answer = terminal.comparison_answer(data, "" if report is None else str(report))
     show(*caveats, answer, wide=wide)
     if step is not None:

@@ -103,7 +103,7 @@ def fit(
     calibrator.
     """
     import cordcal
-    from cordcal._validation.caveats import SuspectDataWarning
+    from cordcal._validation.caveats import CaveatWarning
     from cordcal.files.columns import as_patterns
     from cordcal.repair.prediction_rule import check_rule
 
@@ -145,9 +145,7 @@ def fit(
             echo_info(f"fitting {calibrator or 'blend'} on {scores}")
         _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", SuspectDataWarning
-            )  # printed above, with the file's name
+            warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
             model, measures = _calibrator(calibration, labels, calibrator, options)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
@@ -203,7 +201,7 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
         explained = f"; it explains {learnt.n_explained:,} of {learnt.n:,} predictions by itself"
     return (
         f"largest weight × probability{explained}; use the predictions that `apply` writes "
-        "(decision), not the argmax"
+        "(prediction), not the argmax"
     )
 
 

@@ -215,11 +215,13 @@ def construct(
     cord: CORD,
     original: ArrayLike,
     direct: ArrayLike,
-    decision: ArrayLike,
+    prediction: ArrayLike,
     sample_weight: ArrayLike,
 ) -> Construction | RankingConstruction:
     """Find the shared scalar without moving rows; see `CORD.fit`."""
-    rows = Rows.of(direct=direct, original=original, decision=decision, sample_weight=sample_weight)
+    rows = Rows.of(
+        direct=direct, original=original, prediction=prediction, sample_weight=sample_weight
+    )
     levels = cord._levels(rows.classes)
     if levels > _MAX_LEVELS:
         # So many levels need too many rounds, so the ranking is fitted in memory.
@@ -228,12 +230,12 @@ def construct(
     class_weights = cord._class_weights(rows.classes)
     blocks = dask.persist(*rows.map(_describe, levels, class_weights))
     filled = _non_empty(blocks)
-    decision_given = decision is not None
+    prediction_given = prediction is not None
     if sample_weight is not None and not any(dask.compute(*[block.has_weight for block in filled])):
         raise zero_weight_error()
     if levels == 1:
-        return _construct_level(filled, rows.classes, decision_given, class_weights, free=False)
-    return _construct_ranking(filled, rows.classes, levels, decision_given)
+        return _construct_level(filled, rows.classes, prediction_given, class_weights, free=False)
+    return _construct_ranking(filled, rows.classes, levels, prediction_given)
 
 
 def _describe(
@@ -242,7 +244,7 @@ def _describe(
     *,
     original: NumPyArray,
     direct: NumPyArray,
-    decision: NumPyArray | None = None,
+    prediction: NumPyArray | None = None,
     sample_weight: NumPyArray | None = None,
 ) -> CalibrationRows | RankedBlock | None:
     """Reduce one block of rows; None if it is empty, as filtered partitions may be."""
@@ -251,7 +253,7 @@ def _describe(
     p, q = as_matrix(original, "original"), as_matrix(direct, "direct")
     check_same_shape(p, "original", q, "direct")
     state = ConstructionState(levels, 1, class_weights=class_weights)
-    return state.describe(p, q, decision, sample_weight).rows_of
+    return state.describe(p, q, prediction, sample_weight).rows_of
 
 
 def _non_empty(blocks: Sequence[Delayed]) -> list[Delayed]:
@@ -270,7 +272,7 @@ def _is_not_empty(block: object) -> bool:
 def _construct_level(
     blocks: Sequence[Delayed],
     classes: int,
-    decision_given: bool,
+    prediction_given: bool,
     class_weights: Any = None,
     *,
     free: bool,
@@ -286,11 +288,11 @@ def _construct_level(
         return values
 
     solution = solve_in_rounds(tally.bounds(classes, class_weights), probe, free=free)
-    return tally.record(solution, classes, decision_given=decision_given)
+    return tally.record(solution, classes, prediction_given=prediction_given)
 
 
 def _construct_ranking(
-    blocks: Sequence[Delayed], classes: int, levels: int, decision_given: bool
+    blocks: Sequence[Delayed], classes: int, levels: int, prediction_given: bool
 ) -> RankingConstruction:
     """Fit one level after another from the inside out, as in `repair.ranking`."""
     records: list[Construction] = []
@@ -301,7 +303,7 @@ def _construct_ranking(
         )
         free = not any(dask.compute(*[block.constrains for block in level_blocks]))
         rows = [block.calibration(free=free) for block in level_blocks]
-        records.insert(0, _construct_level(rows, classes, decision_given, free=free))
+        records.insert(0, _construct_level(rows, classes, prediction_given, free=free))
         insides = dask.persist(*[block.inside(records[0].eta) for block in level_blocks])
     return RankingConstruction(tuple(records))
 
@@ -331,20 +333,20 @@ def transform(
     cord: CORD | Lift,
     original: ArrayLike,
     direct: ArrayLike,
-    decision: ArrayLike,
+    prediction: ArrayLike,
     dtype: DType | None,
 ) -> da.Array:
     """Repair lazily; see `CORD.transform`."""
-    rows = Rows.of(direct=direct, original=original, decision=decision)
+    rows = Rows.of(direct=direct, original=original, prediction=prediction)
     output_dtype = np.dtype(rows.columns["direct"].dtype if dtype is None else dtype)
 
     def repair(
-        direct: NumPyArray, original: NumPyArray, decision: NumPyArray | None = None
+        direct: NumPyArray, original: NumPyArray, prediction: NumPyArray | None = None
     ) -> NumPyArray:
         if not len(direct):
             return np.empty(direct.shape, output_dtype)
         repaired: NumPyArray = cord.transform(
-            original, direct, decision=decision, dtype=output_dtype
+            original, direct, prediction=prediction, dtype=output_dtype
         )
         return repaired
 
@@ -423,7 +425,7 @@ def audited(
     direct: ArrayLike,
     labels: ArrayLike,
     *,
-    decision: ArrayLike,
+    prediction: ArrayLike,
     sample_weight: ArrayLike,
 ) -> AuditStream:
     """Return an audit stream updated with every block; only a few numbers per row are sent."""
@@ -431,7 +433,7 @@ def audited(
         direct=direct,
         original=original,
         labels=labels,
-        decision=decision,
+        prediction=prediction,
         sample_weight=sample_weight,
     )
     updated: AuditStream = _tree_reduce(rows.map(_audit_block, cord), _merge)

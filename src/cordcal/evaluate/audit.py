@@ -22,7 +22,7 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
+from cordcal._validation.labels import check_predictions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     Name,
@@ -45,7 +45,7 @@ from cordcal.evaluate.statistics import (
 )
 from cordcal.metrics import METRICS, TopkChangesStream
 from cordcal.metrics.base import ProbabilityMatrix, require_rows
-from cordcal.metrics.changes import read_decisions
+from cordcal.metrics.changes import read_predictions
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, MetricsStream
 from cordcal.preserving import PreservingCalibrator
@@ -69,7 +69,7 @@ def audit(
     *,
     input: Kind = "probabilities",
     class_names: Sequence[str] | None = None,
-    decision: ArrayLike = None,
+    prediction: ArrayLike = None,
     sample_weight: ArrayLike = None,
     repair: CORD | Lift | PreservingCalibrator | None = None,
     rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
@@ -98,7 +98,7 @@ def audit(
         What ``original`` is.  Predictions are then the argmax of the logits, as passed.
     class_names : sequence of str, optional
         One name per column; by default the columns of a data frame.
-    decision : array_like of int, optional
+    prediction : array_like of int, optional
         The classifier's predictions, if they are not the argmax of ``original``.
     sample_weight : array_like, optional
         Weights of the rows.
@@ -152,21 +152,21 @@ def audit(
     seed = as_seed(seed)
     fitted = None
     if repair is not None:
-        fitted = _fitted_repair(repair, has_decisions=decision is not None or input == "logits")
+        fitted = _fitted_repair(repair, has_predictions=prediction is not None or input == "logits")
         if not isinstance(rule, str):
             raise InputError("rule", "is passed with repair", "leave it out: repair has its own")
-    original, direct, labels, decision, sample_weight = align_rows(
+    original, direct, labels, prediction, sample_weight = align_rows(
         original=original,
         direct=direct,
         labels=labels,
-        decision=decision,
+        prediction=prediction,
         sample_weight=sample_weight,
     )
-    (original, direct), (labels, decision, sample_weight) = layouts.flatten_rows(
-        axis, (original, direct), (labels, decision, sample_weight)
+    (original, direct), (labels, prediction, sample_weight) = layouts.flatten_rows(
+        axis, (original, direct), (labels, prediction, sample_weight)
     )
     names: Sequence[Name] | None = class_names
-    columns: dict[str, ArrayLike] = {"decision": decision, "sample_weight": sample_weight}
+    columns: dict[str, ArrayLike] = {"prediction": prediction, "sample_weight": sample_weight}
     collection = layouts.lazy_handler(original, direct)
     if collection is not None and input == "logits":
         raise InputError(
@@ -183,7 +183,7 @@ def audit(
         if input == "logits":
             scores = _check_logits(original)
             original, direct = scores.probabilities, arrays.to_numpy(direct)
-            columns["decision"] = scores.decision if decision is None else decision
+            columns["prediction"] = scores.prediction if prediction is None else prediction
         names_or_numbers(names, direct.shape[1])
         labels = names_to_indices(labels, direct.shape, names)
     with _suggesting_logits():
@@ -197,7 +197,7 @@ def audit(
         # A repair fitted with weights is recognised only with the same weights.
         for weight in [None] if sample_weight is None else [None, sample_weight]:
             refitted = CORD(fitted.preserve, rule=fitted.rule)
-            refitted.fit(original, direct, decision=columns["decision"], sample_weight=weight)
+            refitted.fit(original, direct, prediction=columns["prediction"], sample_weight=weight)
             messages = messages or seen_before(fitted, refitted)
     return stream.result(
         class_names=None if names is None else [str(name) for name in names],
@@ -228,17 +228,17 @@ def _check_logits(original: Array) -> CheckedScores:
 
 
 def _fitted_repair(
-    model: CORD | Lift | PreservingCalibrator, *, has_decisions: bool
+    model: CORD | Lift | PreservingCalibrator, *, has_predictions: bool
 ) -> CORD | Lift:
     """Return a fitted repair, or that of a `PreservingCalibrator`; require its predictions."""
     repair = cast(CORD | Lift, getattr(model, "repair_", model))
     check_fitted(repair)
-    if not has_decisions and repair.construction_.decision_given:
+    if not has_predictions and repair.construction_.prediction_given:
         raise InputError(
-            "decision",
+            "prediction",
             "is missing: repair was fitted with explicit predictions (a PreservingCalibrator keeps "
             "the argmax of its scores)",
-            "pass decision=, e.g. scores.argmax(axis=1)",
+            "pass prediction=, e.g. scores.argmax(axis=1)",
         )
     return repair
 
@@ -294,7 +294,7 @@ class AuditStream:
     @property
     def rows(self) -> int:
         """Rows seen so far."""
-        return sum(map(len, self._columns.get("decision", [])))
+        return sum(map(len, self._columns.get("prediction", [])))
 
     def update(
         self,
@@ -302,7 +302,7 @@ class AuditStream:
         direct: ArrayLike,
         labels: ArrayLike = None,
         *,
-        decision: ArrayLike = None,
+        prediction: ArrayLike = None,
         sample_weight: ArrayLike = None,
         rows: npt.NDArray[np.intp] | None = None,
     ) -> Self:
@@ -314,7 +314,7 @@ class AuditStream:
             The classifier's and the calibrator's probabilities.
         labels : array_like of int, optional
             The true class of each row.
-        decision : array_like of int, optional
+        prediction : array_like of int, optional
             The classifier's predictions.
         sample_weight : array_like, optional
             Weights of the rows.
@@ -334,27 +334,27 @@ class AuditStream:
         )
         check_same_shape(p.values, "original", q.values, "direct")
         repaired = ProbabilityMatrix.from_array(
-            self.repair.transform(p.values, q.values, decision=decision), "repaired", weights
+            self.repair.transform(p.values, q.values, prediction=prediction), "repaired", weights
         )
         outputs = dict(zip(_OUTPUTS, (p, q, repaired), strict=True))
-        predictions = p.values if decision is None else decision
-        original_decision = read_decisions(predictions, "decision")[0]
-        direct_decision = q.predictions()
+        predictions = p.values if prediction is None else prediction
+        original_prediction = read_predictions(predictions, "prediction")[0]
+        direct_prediction = q.predictions()
         index = np.arange(q.rows)
         columns = {
-            "decision": original_decision,
-            "direct_decision": direct_decision,
+            "prediction": original_prediction,
+            "direct_prediction": direct_prediction,
             "original_confidence": p.values.max(axis=1).astype(np.float64),
-            "direct_confidence": q.values[index, direct_decision].astype(np.float64),
+            "direct_confidence": q.values[index, direct_prediction].astype(np.float64),
             "end": np.concatenate(
-                [lower_end(block, original_decision[at], weights)[2] for at, block in q.blocks()]
+                [lower_end(block, original_prediction[at], weights)[2] for at, block in q.blocks()]
             ),
-            **{name: output.mass_on(original_decision) for name, output in outputs.items()},
+            **{name: output.mass_on(original_prediction) for name, output in outputs.items()},
         }
         if sample_weight is not None:
             columns["weight"] = check_weights(sample_weight, q.rows, some=False)
         if labels is not None:
-            columns["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
+            columns["labels"] = check_predictions(labels, q.rows, q.classes, "labels")
             for name, output in outputs.items():
                 self._measured[name].update_checked(
                     output, columns["labels"], columns.get("weight")
@@ -362,9 +362,9 @@ class AuditStream:
         if rows is not None:
             columns["row"] = rows
         order = p.values
-        if decision is not None:
+        if prediction is not None:
             order = order.copy()
-            order[index, original_decision] = 2.0  # the order to keep starts with the decision
+            order[index, original_prediction] = 2.0  # the order to keep starts with the prediction
         for name, topk in self._topk.items():
             ranked = _ranked_values(outputs[name])
             topk.update(order, ranked, sample_weight=columns.get("weight"))
@@ -374,7 +374,7 @@ class AuditStream:
         self.identical = self.identical and bool(np.array_equal(p.values, q.values))
         if self.fingerprint is not None:
             missing = np.full(q.rows, -1)  # neither a label nor a weight
-            others = [columns.get(name, missing) for name in ("decision", "labels", "weight")]
+            others = [columns.get(name, missing) for name in ("prediction", "labels", "weight")]
             self.fingerprint += Fingerprint.of(p.values, q.values, *others)
         return self
 
@@ -400,7 +400,7 @@ class AuditStream:
         names = names_or_numbers(class_names, self.repair.n_classes_)
         labels, weight = columns.get("labels"), columns.get("weight")
         return columns, ChangedRows(
-            columns["decision"], columns["direct_decision"], labels, weight, names
+            columns["prediction"], columns["direct_prediction"], labels, weight, names
         )
 
     def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
@@ -455,14 +455,14 @@ class AuditStream:
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
-            price=cost_without_labels(masses["direct"], columns["end"], changed.weight),
+            cost=cost_without_labels(masses["direct"], columns["end"], changed.weight),
             eta=self.repair.eta_ if isinstance(self.repair, CORD) else None,
             fitted_here=fitted_here,
             level=level,
             resamples=resamples,
             seed=seed,
             warnings=tuple(messages),
-            concerns=_caveats(changed, class_names),
+            caveats=_caveats(changed, class_names),
             certified=certified,
             by_rule=self.repair.rule_ is not None,
         )
@@ -530,7 +530,7 @@ def _caveats(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Cave
         return ()
     return tuple(
         audit_caveats(
-            rows.decision,
+            rows.prediction,
             rows.labels,
             classes=len(rows.names),
             names=class_names,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cordcal._errors import InputError
 from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
-from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
+from cordcal.metrics import METRICS, PredictionChanges, Reliability, TopkChanges
 from cordcal.report import tables
 from cordcal.report.data import (
     MIN_ROWS_PER_GROUP,
@@ -43,21 +43,21 @@ class Audit(Record):
         Numbers of rows and classes.
     identical : bool
         Whether the direct probabilities equal the original ones, entry by entry.
-    changes : DecisionChanges
+    changes : PredictionChanges
         How the direct predictions differ from the original ones.
     topk_changes : dict of str to TopkChanges
         How the order of the top classes (five, or K - 1 if fewer) differs from the original order,
         in the direct and in the repaired probabilities.
     by_class, by_confidence : tuple of GroupChanges
         The changed predictions per original prediction, and per band of the original confidence
-        (the largest original probability, whatever ``decision`` is); empty groups are omitted.
+        (the largest original probability, whatever ``prediction`` is); empty groups are omitted.
     rows : tuple of ChangedRow
         The changed rows whose direct probabilities favour the new prediction most.
     measures : tuple of MeasureComparison
         Every metric of the three sets of probabilities; empty without labels.
     reliability : dict of str to Reliability
         The bins of the three reliability diagrams; empty without labels.
-    price : float
+    cost : float
         What keeping the predictions costs if the direct probabilities are correct, in nats per
         row: the mean divergence of the direct mass on the prediction from the lowest mass that
         keeps it, where that is higher.
@@ -69,7 +69,7 @@ class Audit(Record):
         Settings of the bootstrap intervals.
     warnings : tuple of str
         Reasons why the numbers are unreliable.
-    concerns : tuple of Caveat
+    caveats : tuple of Caveat
         Reasons to doubt the audit: shifted labels, too few rows.
     certified : tuple of CertifiedErrorRate
         Upper bounds of the error rate above several confidences of the repaired probabilities,
@@ -82,27 +82,27 @@ class Audit(Record):
     n: int
     n_classes: int
     identical: bool
-    changes: DecisionChanges
+    changes: PredictionChanges
     topk_changes: dict[str, TopkChanges]
     by_class: tuple[GroupChanges, ...]
     by_confidence: tuple[GroupChanges, ...]
     rows: tuple[ChangedRow, ...]
     measures: tuple[MeasureComparison, ...]
     reliability: dict[str, Reliability]
-    price: float
+    cost: float
     eta: float | Vector | None
     fitted_here: bool
     level: float
     resamples: int
     seed: int
     warnings: tuple[str, ...]
-    concerns: tuple[Caveat, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
     certified: tuple[CertifiedErrorRate, ...] = ()
     by_rule: bool = False
 
     def interpret(self) -> str:
         """Return a short interpretation in plain words, caveats first."""
-        caveats = [f"Check first: {caveat.with_full_stop}" for caveat in self.concerns]
+        caveats = [f"Check first: {caveat.with_full_stop}" for caveat in self.caveats]
         return "\n".join([*caveats, *self._sentences()])
 
     def _sentences(self) -> list[str]:
@@ -167,7 +167,7 @@ class Audit(Record):
             return []
         if not self.measures:
             return [
-                f"Keeping the predictions costs {self.price:.4f} nats per row if the direct "
+                f"Keeping the predictions costs {self.cost:.4f} nats per row if the direct "
                 f"probabilities are correct.",
                 "Without labels, nothing can be said about accuracy or calibration.",
             ]
@@ -236,7 +236,7 @@ class Audit(Record):
         entry = Entry(
             key=name,
             name="the audited calibrator",
-            keeps_decisions=False,
+            keeps_predictions=False,
             direct=values("direct"),
             repaired=values("repaired"),
             lift=None,
@@ -266,7 +266,7 @@ class Audit(Record):
             calibrators=(entry,),
             headline=headline,
             reading=tuple(sentences),
-            concerns=self.concerns,
+            caveats=self.caveats,
             focus=name,
             listed=frozenset([name]),
             certified=self.certified,
@@ -316,7 +316,7 @@ class Audit(Record):
             worst = sorted(self.by_class, key=lambda group: -group.changes.n_changed)[:10]
             shown.append(tables.changes_table("original confidence", self.by_confidence))
             shown.append(tables.changes_table("original prediction", worst))
-        return audit_view(self.concerns, self._sentences(), shown)
+        return audit_view(self.caveats, self._sentences(), shown)
 
 
 def _describe_measure(values: MeasureComparison) -> str:

@@ -54,7 +54,7 @@ from cordcal.evaluate.statistics import (
     resampled,
     share_at_end,
 )
-from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics import PredictionChanges, PredictionChangesStream
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
@@ -245,7 +245,7 @@ def compare(
         preserve=preserve,
         fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
-        checks=_caveats(parts[0], caveats, names),
+        data_caveats=_caveats(parts[0], caveats, names),
         needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
         resampled=replicates,
     )
@@ -472,17 +472,17 @@ class FittedCalibrator:
 
     key: str
     name: str
-    keeps_decisions: bool
+    keeps_predictions: bool
     direct: list[MeasuredProbabilities]
     repaired: list[MeasuredProbabilities]
     lift: list[MeasuredProbabilities]
-    changes: DecisionChanges
+    changes: PredictionChanges
     fit_seconds: float
     apply_seconds: float
     notes: tuple[str, ...]
     pictures: Pictures
     size: Size | None
-    price: ConstraintCost | None
+    constraint_cost: ConstraintCost | None
     at_bound: float
     shares: dict[str, float]
     rule: RuleOffer | None
@@ -490,7 +490,7 @@ class FittedCalibrator:
     def rows_by_output(self) -> dict[Output, list[LabelledRows]]:
         """Return the rows to resample; a calibrator that keeps predictions has no repaired ones."""
         rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
-        if not self.keeps_decisions:
+        if not self.keeps_predictions:
             rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
         if self.lift:
             rows[self.key, "lift"] = [measured.rows for measured in self.lift]
@@ -507,7 +507,7 @@ def fit_and_measure(
     original: MeasuredProbabilities,
 ) -> FittedCalibrator:
     """Fit one calibrator on every split and measure its direct and repaired probabilities."""
-    changes = DecisionChangesStream()
+    changes = PredictionChangesStream()
     direct, repaired, lift = [], [], []
     first: tuple[PreservingCalibrator, Outputs] | None = None
     keeps = True
@@ -530,17 +530,17 @@ def fit_and_measure(
             fit_seconds += seconds
             apply_seconds += watch.seconds()
             lifted = None
-            keeps_here = _keeps_decisions(model, outputs, split)
+            keeps_here = _keeps_predictions(model, outputs, split)
             keeps = keeps and keeps_here
             if preserve == 1 and precomputed is None and not keeps_here:
                 lifted = _apply_lift(candidate, model, split, outputs.direct, with_features)
         notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
             lift.append(measure_on(lifted, split, "lift"))
-            bounds.append(share_at_end(outputs.direct, lifted, outputs.decision))
+            bounds.append(share_at_end(outputs.direct, lifted, outputs.prediction))
         direct.append(measure_on(outputs.direct, split, "direct"))
         repaired.append(measure_on(outputs.repaired, split, "repaired"))
-        changes.add(outputs.decision, first_argmax(outputs.direct), split.labels)
+        changes.add(outputs.prediction, first_argmax(outputs.direct), split.labels)
         first = first or (model, outputs)
     assert first is not None
     (first_model, first_outputs), first_split = first, parts[0]
@@ -553,7 +553,7 @@ def fit_and_measure(
     if not keeps:
         cost = measure_constraint_cost(
             first_outputs.direct,
-            first_outputs.decision,
+            first_outputs.prediction,
             first_split.labels,
             cord=float(measured["repaired"].metrics.values["nll"]),
             lift=float(lift[0].metrics.values["nll"]) if lift else None,
@@ -570,7 +570,7 @@ def fit_and_measure(
     return FittedCalibrator(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
-        keeps_decisions=keeps,
+        keeps_predictions=keeps,
         direct=direct,
         repaired=repaired,
         lift=lift,
@@ -580,7 +580,7 @@ def fit_and_measure(
         notes=tuple(dict.fromkeys(notes)),
         pictures=pictures,
         size=getattr(model.calibrator_, "size", None),
-        price=cost,
+        constraint_cost=cost,
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
         shares=_blend_shares(first_model),
         rule=_offer_rule(first_model, first_split, first_outputs, lift[0]) if lift else None,
@@ -655,12 +655,12 @@ def _apply_lift(
         split.fit.probabilities,
         fit_direct,
         split.fit_labels,
-        split.fit.decision,
+        split.fit.prediction,
         None,
         held_out=masses,
     )
     original = split.original
-    return lift._transform_rows(original.probabilities, direct, original.decision, np.float64)
+    return lift._transform_rows(original.probabilities, direct, original.prediction, np.float64)
 
 
 def _offer_rule(
@@ -673,19 +673,19 @@ def _offer_rule(
     direct = predict_calibrated(model.calibrator_, fit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit with the rule issues them
-        rule, _ = learn_rule(direct, fit.decision)
+        rule, _ = learn_rule(direct, fit.prediction)
     if rule.is_argmax:
         return None
     lift = Lift(rule=rule)._fit(
         fit.probabilities,
         direct,
         split.fit_labels,
-        fit.decision,
+        fit.prediction,
         None,
         held_out=model.calibrator_.held_out_.masses,
     )
     repaired = lift._transform_rows(
-        split.original.probabilities, outputs.direct, outputs.decision, np.float64
+        split.original.probabilities, outputs.direct, outputs.prediction, np.float64
     )
     true_mass = repaired[np.arange(len(repaired)), split.labels]
     losses, ruled = (
@@ -696,11 +696,11 @@ def _offer_rule(
     return RuleOffer(
         nll=float(ruled.mean()),
         saving=Interval(mean, mean - error, mean + error),
-        share=float(np.mean(first_argmax(repaired) != outputs.decision)),
+        share=float(np.mean(first_argmax(repaired) != outputs.prediction)),
     )
 
 
-def _keeps_decisions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
+def _keeps_predictions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
     """Return whether a calibrator keeps predictions without a repair, by design and on these rows.
 
     A calibrator that keeps every argmax may still tie classes with different scores, by rounding
@@ -708,14 +708,14 @@ def _keeps_decisions(model: PreservingCalibrator, outputs: Outputs, split: Split
     """
     if not getattr(model.calibrator_, "keeps_argmax", False):
         return False
-    direct, decision = outputs.direct, outputs.decision
-    rows = np.arange(len(decision))
+    direct, prediction = outputs.direct, outputs.prediction
+    rows = np.arange(len(prediction))
     on_top = direct == direct.max(axis=1, keepdims=True)
-    if not on_top[rows, decision].all():
+    if not on_top[rows, prediction].all():
         return False
     tied = np.flatnonzero(on_top.sum(axis=1) > 1)
     scores = split.original.raw[tied]
-    lower = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
+    lower = scores < scores[np.arange(len(tied)), prediction[tied]][:, None]
     return not (on_top[tied] & lower).any()
 
 
@@ -758,8 +758,8 @@ def _entry(
     return Entry(
         key=fitted.key,
         name=fitted.name,
-        keeps_decisions=fitted.keeps_decisions,
-        numbers=math.inf if fitted.size is None else float(fitted.size.at(classes)),
+        keeps_predictions=fitted.keeps_predictions,
+        parameters=math.inf if fitted.size is None else float(fitted.size.at(classes)),
         direct=direct,
         repaired=repaired,
         lift=lift,
@@ -769,7 +769,7 @@ def _entry(
         fit_seconds=fitted.fit_seconds,
         apply_seconds=fitted.apply_seconds,
         notes=fitted.notes,
-        price=fitted.price,
+        constraint_cost=fitted.constraint_cost,
         at_bound=fitted.at_bound,
         shares=fitted.shares,
         rule=fitted.rule,

@@ -67,7 +67,7 @@ class Comparison:
         names are not part of it.
     seconds : float
         Time the comparison took.
-    checks : tuple of Caveat
+    data_caveats : tuple of Caveat
         Reasons to doubt the rows and labels.
     needed : tuple of LikelihoodRatio
         Tests of whether calibration is needed at all.
@@ -88,7 +88,7 @@ class Comparison:
     preserve: int | str
     fingerprint: str
     seconds: float
-    checks: tuple[Caveat, ...]
+    data_caveats: tuple[Caveat, ...]
     needed: tuple[LikelihoodRatio, ...]
     resampled: Mapping[Output, Replicates] = field(repr=False)
 
@@ -165,7 +165,7 @@ class Comparison:
         if measure not in self.measures(key, output):
             known = ", ".join(self.uncalibrated)
             raise InputError("measure", f"is {measure!r}", f"use one of {known}")
-        if key != ORIGINAL[0] and self[key].keeps_decisions:
+        if key != ORIGINAL[0] and self[key].keeps_predictions:
             output = "direct"  # nothing was repaired
         return self.resampled[key, output].get(measure)
 
@@ -194,11 +194,11 @@ class Comparison:
         return [ORIGINAL, *((entry.key, output) for entry in self for output in entry.outputs)]
 
     @property
-    def concerns(self) -> tuple[Caveat, ...]:
+    def caveats(self) -> tuple[Caveat, ...]:
         """Reasons to doubt the result."""
-        if any(caveat.blocks_advice for caveat in self.checks):
-            return self.checks
-        return (*self.checks, *self._indistinct)
+        if any(caveat.blocks_advice for caveat in self.data_caveats):
+            return self.data_caveats
+        return (*self.data_caveats, *self._indistinct)
 
     @cached_property
     def _indistinct(self) -> list[Caveat]:
@@ -212,7 +212,7 @@ class Comparison:
     def interpret(self) -> str:
         """Return the recommendation and what else the rows show, one statement per line."""
         advice = self.recommendation
-        caveats = [] if advice.key is None else [caveat.with_full_stop for caveat in self.concerns]
+        caveats = [] if advice.key is None else [caveat.with_full_stop for caveat in self.caveats]
         return "\n".join([*caveats, str(advice), *recommendation.sentences(self)])
 
     def next_step(
@@ -253,7 +253,7 @@ class Comparison:
             calibrators=self.entries,
             headline=f"{self.recommendation.headline}.",
             reading=tuple(recommendation.sentences(self)),
-            concerns=self.concerns,
+            caveats=self.caveats,
             focus=focus,
             listed=frozenset(self._with_class_list(focus)),
             intervals={output: self._intervals(output) for output in self.outputs()},
@@ -317,7 +317,7 @@ class Comparison:
             "need": data.need,
             "left_out": dict(self.left_out),
             "best": {measure: best.to_dict() for measure, best in self.best.items()},
-            "concerns": [caveat.to_dict() for caveat in self.concerns],
+            "caveats": [caveat.to_dict() for caveat in self.caveats],
             "recommendation": self.recommendation.to_dict(),
             "reading": list(data.reading),
             "next_step": None if data.next_step is None else data.next_step.to_dict(),

@@ -20,7 +20,7 @@ from cordcal._numeric.types import ArrayLike
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     as_groups,
-    check_decisions,
+    check_predictions,
     names_to_indices,
     rows_by_group,
 )
@@ -33,7 +33,7 @@ from cordcal.evaluate.statistics import (
     parse_share,
     resampled,
 )
-from cordcal.metrics import METRICS, decision_changes
+from cordcal.metrics import METRICS, prediction_changes
 from cordcal.metrics.base import (
     BlockStream,
     LabelledRows,
@@ -361,7 +361,7 @@ def check(
     labels = names_to_indices(labels, matrix.values.shape, names)
     truth = None
     if labels is not None:
-        truth = check_decisions(labels, matrix.rows, matrix.classes, "labels")
+        truth = check_predictions(labels, matrix.rows, matrix.classes, "labels")
     original = in_column_order(original, "original", column_names(probabilities), "probabilities")
     before = None if original is None else _check_original(original, matrix.rows)
     current = None
@@ -382,7 +382,7 @@ def check(
         tuple(evaluator.verdict(gate) for gate in gates),
         matrix.rows,
         {} if current is None else evaluator.measures(),
-        None if before is None else decision_changes(before, after).n_changed,
+        None if before is None else prediction_changes(before, after).n_changed,
         () if current is None else certified_error_rates(current.rows, alpha=alpha),
         None
         if current is None or target_error is None
@@ -489,7 +489,7 @@ class _Evaluator:
         if gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
-            return decision_changes(self.original[rows], self.predicted[rows]).tpcr
+            return prediction_changes(self.original[rows], self.predicted[rows]).tpcr
         labels = self._labelled().labels
         return _measure(METRICS[gate.measure], _take(self.matrix, rows), labels[rows])
 

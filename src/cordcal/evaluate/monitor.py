@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.labels import as_groups, check_decisions, names_to_indices
+from cordcal._validation.labels import as_groups, check_predictions, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import check_class_names, column_names, in_column_order
 from cordcal.evaluate.baseline import id_digests, id_text
@@ -278,7 +278,7 @@ class Monitor:
             What is known now.
         """
         keys = _id_keys(ids, None)
-        truth = check_decisions(
+        truth = check_predictions(
             names_to_indices(labels, (len(keys), self.n_classes), self.class_names),
             len(keys),
             self.n_classes,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, NumPyArray, Vector
 from cordcal._validation.labels import Groups, check_weights, rows_by_group
-from cordcal.metrics import METRICS, DecisionChanges, decision_changes
+from cordcal.metrics import METRICS, PredictionChanges, prediction_changes
 from cordcal.metrics.base import LabelledRows
 from cordcal.metrics.binned import ClassBins
 from cordcal.metrics.changes import flows_between
@@ -40,7 +40,7 @@ MAX_MOVES = 40
 
 def class_table(changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTable:
     """Count the rows of each class."""
-    moved = changed.direct_decision != changed.decision
+    moved = changed.direct_prediction != changed.prediction
 
     def count(classes: Classes) -> Classes:
         return np.bincount(classes, minlength=len(changed.names))
@@ -48,9 +48,9 @@ def class_table(changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTab
     return ClassTable(
         changed.names,
         None if changed.labels is None else count(changed.labels),
-        count(changed.decision),
-        count(changed.decision[moved]),
-        count(changed.direct_decision[moved]),
+        count(changed.prediction),
+        count(changed.prediction[moved]),
+        count(changed.direct_prediction[moved]),
         bins,
     )
 
@@ -83,7 +83,7 @@ def lists_that_fit(outputs: Mapping[str, int], classes: int) -> list[str]:
 def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
     """Return the moves between classes, the most frequent first; all if there are few classes."""
     names = changed.names
-    flows = flows_between(changed.decision, changed.direct_decision, len(names))
+    flows = flows_between(changed.prediction, changed.direct_prediction, len(names))
     limit = len(flows.count) if len(names) <= MAX_HEAT_MAP else MAX_MOVES
     moves = []
     for source, target, count in zip(
@@ -92,14 +92,14 @@ def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
         gained = lost = None
         if changed.labels is not None:
             true = changed.labels[
-                (changed.decision == source) & (changed.direct_decision == target)
+                (changed.prediction == source) & (changed.direct_prediction == target)
             ]
             gained, lost = int(np.sum(true == target)), int(np.sum(true == source))
         moves.append(Move(names[source], names[target], int(count), gained, lost))
     return tuple(moves)
 
 
-# Changed rows that a page lists; `DecisionChanges` counts all of them.
+# Changed rows that a page lists; `PredictionChanges` counts all of them.
 MAX_ROWS = 100
 HISTOGRAM_BINS = 20
 
@@ -132,15 +132,15 @@ def pictures_of(
         The group of each row.
     """
     arrays = {"original": original, "direct": outputs.direct, "repaired": outputs.repaired}
-    index = np.arange(len(outputs.decision))
+    index = np.arange(len(outputs.prediction))
     shown = {name: array.max(axis=1) for name, array in arrays.items()}
     if measured:  # the outputs that exist: a calibrator may need no repair, or have two
         shown = {name: output.rows.confidence for name, output in measured.items()}
     return pictures_of_rows(
         ChangedRows(
-            outputs.decision, outputs.direct.argmax(axis=1), labels, weight=None, names=names
+            outputs.prediction, outputs.direct.argmax(axis=1), labels, weight=None, names=names
         ),
-        {name: array[index, outputs.decision] for name, array in arrays.items()},
+        {name: array[index, outputs.prediction] for name, array in arrays.items()},
         shown,
         measured,
         row_numbers,
@@ -165,7 +165,7 @@ def pictures_of_rows(
         histogram=_histogram(confidences),
         classes=class_table(changed, bins),
         moves=moves_of(changed),
-        groups=() if groups is None else by_group(groups, rows, changed.decision),
+        groups=() if groups is None else by_group(groups, rows, changed.prediction),
         rows=changed.spread(masses, confidences["direct"], MAX_ROWS, row_numbers),
     )
 
@@ -229,7 +229,7 @@ def _selective(curve: RiskCoverage, margin: float) -> Selective:
 
 
 def by_group(
-    groups: Groups, outputs: Mapping[str, LabelledRows], decision: Classes
+    groups: Groups, outputs: Mapping[str, LabelledRows], prediction: Classes
 ) -> tuple[GroupReport, ...]:
     """Compute metrics per group: the worst by NLL first, small groups last.
 
@@ -239,10 +239,10 @@ def by_group(
         The group of each row.
     outputs : mapping of str to LabelledRows
         The outputs of one calibrator, including ``"direct"``.
-    decision : ndarray of int
+    prediction : ndarray of int
         The predictions to keep.
     """
-    changed = outputs["direct"].prediction != decision
+    changed = outputs["direct"].prediction != prediction
     keys = ("accuracy", *leading_metrics())
     reports = [
         GroupReport(
@@ -272,23 +272,23 @@ class ChangedRows:
 
     def __init__(
         self,
-        decision: Classes,
-        direct_decision: Classes,
+        prediction: Classes,
+        direct_prediction: Classes,
         labels: Classes | None,
         weight: npt.ArrayLike | None,
         names: list[str],
     ) -> None:
-        self.decision = decision
-        self.direct_decision = direct_decision
+        self.prediction = prediction
+        self.direct_prediction = direct_prediction
         self.names = names
         self.labels = labels
-        self.weight = None if weight is None else check_weights(weight, len(decision))
+        self.weight = None if weight is None else check_weights(weight, len(prediction))
 
-    def count(self, group: slice | npt.NDArray[np.intp]) -> DecisionChanges:
+    def count(self, group: slice | npt.NDArray[np.intp]) -> PredictionChanges:
         """Count the changes within some rows."""
-        return decision_changes(
-            self.decision[group],
-            self.direct_decision[group],
+        return prediction_changes(
+            self.prediction[group],
+            self.direct_prediction[group],
             None if self.labels is None else self.labels[group],
             sample_weight=None if self.weight is None else self.weight[group],
         )
@@ -306,7 +306,7 @@ class ChangedRows:
 
     def by_class(self) -> tuple[GroupChanges, ...]:
         """Count the changes by original prediction."""
-        return self._count_by(self.decision, self.names)
+        return self._count_by(self.prediction, self.names)
 
     def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
         """Count the changes by bands of the original confidence."""
@@ -334,7 +334,7 @@ class ChangedRows:
     ) -> tuple[ChangedRow, ...]:
         """Return one such row per move from class to class, then a second one, and so on."""
         changed = self._most_decided(masses, direct_confidence)
-        move = self.decision[changed] * len(self.names) + self.direct_decision[changed]
+        move = self.prediction[changed] * len(self.names) + self.direct_prediction[changed]
         by_move = np.argsort(move, kind="stable")
         _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
         rank = np.empty(len(changed), dtype=np.intp)
@@ -344,7 +344,7 @@ class ChangedRows:
 
     def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
         """Return the changed rows, the largest preference for the new prediction first."""
-        changed = np.flatnonzero(self.decision != self.direct_decision)
+        changed = np.flatnonzero(self.prediction != self.direct_prediction)
         lead = masses["direct"][changed] - direct_confidence[changed]
         return changed[np.argsort(lead, kind="stable")]
 
@@ -358,8 +358,8 @@ class ChangedRows:
         return tuple(
             ChangedRow(
                 row=int(row if row_numbers is None else row_numbers[row]),
-                decision=self.names[self.decision[row]],
-                direct_decision=self.names[self.direct_decision[row]],
+                prediction=self.names[self.prediction[row]],
+                direct_prediction=self.names[self.direct_prediction[row]],
                 label=None if self.labels is None else self.names[self.labels[row]],
                 original_mass=float(masses["original"][row]),
                 direct_mass=float(masses["direct"][row]),

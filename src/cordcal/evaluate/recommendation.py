@@ -192,7 +192,7 @@ class Recommendation(Record):
 
     @property
     def with_rule(self) -> str:
-        """What a learnt rule would bring, and its price, in one line; empty if not clearly much."""
+        """What a learnt rule would bring, and its cost, in one line; empty if not clearly much."""
         if self.rule is None:
             return ""
         return (
@@ -215,7 +215,7 @@ def recommend(comparison: Comparison) -> Recommendation:
     information.  Without the default, the option with the lowest NLL is recommended.
     """
     rows, before = comparison.n_evaluation, comparison.uncalibrated
-    blocking = tuple(caveat for caveat in comparison.concerns if caveat.blocks_advice)
+    blocking = tuple(caveat for caveat in comparison.caveats if caveat.blocks_advice)
     if blocking:
         reason = f"Check first: {blocking[0].with_full_stop}"
         return Recommendation(None, None, False, reason, rows, before, {}, blocking=blocking)
@@ -309,7 +309,7 @@ def _alternatives(comparison: Comparison, chosen: Output) -> list[Alternative]:
 def simplicity(comparison: Comparison, output: Output) -> tuple[bool, float, int]:
     """Return a sort key: fewer parameters first, then without a repair; the blend is last."""
     key, kind = output
-    parameters = 0.0 if output == ORIGINAL else comparison[key].numbers
+    parameters = 0.0 if output == ORIGINAL else comparison[key].parameters
     return key == "blend", parameters, _SIMPLEST_FIRST.index(kind)
 
 
@@ -393,7 +393,9 @@ def _describe_changes(comparison: Comparison) -> list[str]:
 
 def _describe_constraint(comparison: Comparison) -> list[str]:
     """Describe the largest cost of keeping predictions, and how close the repairs come."""
-    costs = [(entry, entry.price) for entry in comparison if entry.price is not None]
+    costs = [
+        (entry, entry.constraint_cost) for entry in comparison if entry.constraint_cost is not None
+    ]
     if not costs:
         return []
     entry, cost = max(costs, key=lambda pair: pair[1].cost)

@@ -530,7 +530,7 @@ _AT_END = 1e-9
 
 
 def lower_end(
-    direct: Floats, decision: Classes, rule_weights: Vector | None = None
+    direct: Floats, prediction: Classes, rule_weights: Vector | None = None
 ) -> tuple[Vector, Vector, Vector]:
     """Return the direct mass on the predictions, on the rest, and the least that keeps each.
 
@@ -539,32 +539,32 @@ def lower_end(
     """
     others = np.array(direct, dtype=np.float64)
     rows = np.arange(len(others))
-    mass = others[rows, decision]
-    others[rows, decision] = 0.0
+    mass = others[rows, prediction]
+    others[rows, prediction] = 0.0
     rest = others.sum(axis=1)
     if rule_weights is not None:
-        others = others * rule_weights / rule_weights[decision][:, None]
+        others = others * rule_weights / rule_weights[prediction][:, None]
     largest = others.max(axis=1)
     # If the other classes have no mass, any mass keeps the prediction.
     share = np.divide(largest, rest, out=np.zeros(len(others)), where=rest > 0.0)
     return mass, rest, share / (1.0 + share)
 
 
-def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
+def share_at_end(direct: Floats, repaired: Floats, prediction: Classes) -> float:
     """Return the share of rows whose repaired mass is the least that keeps the prediction."""
-    return float(np.mean(at_end(direct, repaired, decision)))
+    return float(np.mean(at_end(direct, repaired, prediction)))
 
 
-def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[np.bool_]:
+def at_end(direct: Floats, repaired: Floats, prediction: Classes) -> npt.NDArray[np.bool_]:
     """Return for each row whether its repaired mass is the least that keeps the prediction."""
-    _, _, end = lower_end(direct, decision)
-    mass = repaired[np.arange(len(decision)), decision]
+    _, _, end = lower_end(direct, prediction)
+    mass = repaired[np.arange(len(prediction)), prediction]
     return np.asarray(mass <= end + _AT_END)
 
 
 def measure_constraint_cost(
     direct: Floats,
-    decision: Classes,
+    prediction: Classes,
     labels: Classes,
     *,
     cord: float | None = None,
@@ -576,13 +576,13 @@ def measure_constraint_cost(
     ----------
     direct : ndarray of shape (n, K)
         The calibrator's probabilities.
-    decision, labels : ndarray of int
+    prediction, labels : ndarray of int
         The predictions to keep, and the true classes.
     cord, lift : float, optional
         The NLL of the two repairs on these rows, stored in the result.
     """
-    mass, rest, end = lower_end(direct, decision)
-    right = decision == labels
+    mass, rest, end = lower_end(direct, prediction)
+    right = prediction == labels
     true = np.asarray(direct[np.arange(len(labels)), labels], dtype=np.float64)
     # The share of the true class in the mass that a wrong prediction leaves.
     share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
@@ -632,7 +632,7 @@ def cost_without_labels(mass: Vector, end: Vector, weight: Vector | None = None)
     Parameters
     ----------
     mass, end : ndarray of shape (n,)
-        The direct mass on each decision, and the least that keeps it.
+        The direct mass on each prediction, and the least that keeps it.
     weight : ndarray of shape (n,), optional
         Weights of the rows.
 

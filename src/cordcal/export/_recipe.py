@@ -1,7 +1,7 @@
 """A fitted model as array expressions, shared by the torch module and the ONNX graph.
 
-The NumPy engine rounds first and then raises the decision if needed.  A traced graph cannot
-inspect rounded values, so here the decision is raised by a sufficient margin beforehand.
+The NumPy engine rounds first and then raises the prediction if needed.  A traced graph cannot
+inspect rounded values, so here the prediction is raised by a sufficient margin beforehand.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class RuleWeights(NamedTuple):
 def repair(
     original: Array,
     direct: Array,
-    decision: Array,
+    prediction: Array,
     etas: Sequence[float],
     dtype: str,
     rule_weights: RuleWeights | None = None,
     *,
     xp: Namespace,
 ) -> Array:
-    """Return repaired probabilities in float64; once rounded, the decision is strictly largest.
+    """Return repaired probabilities in float64; once rounded, the prediction is strictly largest.
 
     With several scalars, the order of the first ranks is preserved as well.  Under a rule the
-    decision's weight times probability is strictly the largest.
+    prediction's weight times probability is strictly the largest.
     """
 
     def row_sum(rows: Array) -> Array:
@@ -70,22 +70,24 @@ def repair(
     # Not the cached function: torch.compile warns of caches in what it traces.
     level = sum_warning_level.__wrapped__(dtype, direct.shape[1])
     if len(etas) > 1:
-        order = ranking.kept_order(original, decision, xp=xp)
+        order = ranking.kept_order(original, prediction, xp=xp)
         rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
         repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
     weights = None if rule_weights is None else rule_weights.values
     products = direct if weights is None else direct * weights[None, :]
-    moved = xp.argmax(products, axis=1) != decision
-    state, part = rule.row_state(original, direct, decision, moved, weights, xp=xp, row_sum=row_sum)
+    moved = xp.argmax(products, axis=1) != prediction
+    state, part = rule.row_state(
+        original, direct, prediction, moved, weights, xp=xp, row_sum=row_sum
+    )
     repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
-    return strictly_first(repaired, decision, dtype, rule_weights, xp=xp)
+    return strictly_first(repaired, prediction, dtype, rule_weights, xp=xp)
 
 
 def lift(
     direct: Array,
-    decision: Array,
+    prediction: Array,
     curve: Curve,
     mode: Mode,
     dtype: str,
@@ -93,26 +95,26 @@ def lift(
     *,
     xp: Namespace,
 ) -> Array:
-    """Return a Lift's probabilities in float64; once rounded, the decision is strictly largest."""
+    """Return a Lift's probabilities in float64; rounded, the prediction is strictly largest."""
 
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
     weights = None if rule_weights is None else rule_weights.values
-    part = rule.split(direct, decision, weights, xp=xp, row_sum=row_sum)
+    part = rule.split(direct, prediction, weights, xp=xp, row_sum=row_sum)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
     inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
-    raised = rule.rebuild(direct, decision, part, inside, inside_rest, xp=xp)
-    raised = strictly_first(raised, decision, dtype, rule_weights, xp=xp)
+    raised = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)
+    raised = strictly_first(raised, prediction, dtype, rule_weights, xp=xp)
     if mode == "raise":
         return raised
-    capped = capped_rows(direct, decision, part, mass, dtype, rule_weights, xp=xp)
+    capped = capped_rows(direct, prediction, part, mass, dtype, rule_weights, xp=xp)
     return xp.where(is_low[:, None], capped, raised)
 
 
 def capped_rows(
     direct: Array,
-    decision: Array,
+    prediction: Array,
     part: Split,
     mass: Array,
     dtype: str,
@@ -124,42 +126,42 @@ def capped_rows(
     if rule_weights is not None:
         margin, weights = rule_weights.margin(dtype), rule_weights.values
         least = lift_rule.min_masses(weights, margin, xp=xp)
-        least = rule.at_decision(least, direct, decision, xp=xp)
+        least = rule.at_prediction(least, direct, prediction, xp=xp)
         mass = maximum(mass, least, xp)
-        own = rule.at_decision(weights, direct, decision, xp=xp)
+        own = rule.at_prediction(weights, direct, prediction, xp=xp)
         cap = lift_rule.class_caps(mass, own, weights, margin)
-        others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+        others = rule.rebuild(direct, prediction, part, 0.0 * mass, 1.0 - mass, xp=xp)
         filled = lift_rule.water_fill(others, cap, 1.0 - mass, xp=xp)
-        return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], filled)
+        return xp.where(rule.chosen_entries(direct, prediction, xp=xp), mass[:, None], filled)
     # Twice the minimum, because the margin below exceeds the next representable number by one gap.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
     min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
     mass = maximum(mass, min_mass, xp)
     # Not a factor near one: onnxruntime would treat it as one and drop it.
     below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
-    others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+    others = rule.rebuild(direct, prediction, part, 0.0 * mass, 1.0 - mass, xp=xp)
     water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
-    return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], water_filled)
+    return xp.where(rule.chosen_entries(direct, prediction, xp=xp), mass[:, None], water_filled)
 
 
 def strictly_first(
     repaired: Array,
-    decision: Array,
+    prediction: Array,
     dtype: str,
     rule_weights: RuleWeights | None,
     *,
     xp: Namespace,
 ) -> Array:
-    """Separate the decision from its rivals by more than rounding to ``dtype`` can close.
+    """Separate the prediction from its rivals by more than rounding to ``dtype`` can close.
 
-    Under a rule that is `rule.enforce_rule` with a margin: the decision rises, or its rivals
+    Under a rule that is `rule.enforce_rule` with a margin: the prediction rises, or its rivals
     fall if it has more than half of the mass.
     """
     if rule_weights is None:
-        return strictly_top(repaired, decision, dtype, xp=xp)
+        return strictly_top(repaired, prediction, dtype, xp=xp)
     weights, margin = rule_weights.values, rule_weights.margin(dtype)
-    own = rule.at_decision(weights, repaired, decision, xp=xp)
-    mass, others = rule.take_out(repaired, decision, xp=xp)
+    own = rule.at_prediction(weights, repaired, prediction, xp=xp)
+    mass, others = rule.take_out(repaired, prediction, xp=xp)
     rival = xp.max(others * weights[None, :], axis=1)
     factor, slack = margin
     # Not a factor near one: onnxruntime would treat it as one and drop it.
@@ -168,13 +170,13 @@ def strictly_first(
     raised = xp.where(half & (mass < separated), separated, mass)
     caps = lift_rule.class_caps(mass, own, weights, margin)
     lowered = xp.where(~half[:, None] & (others > caps), caps, others)
-    chosen = rule.chosen_entries(repaired, decision, xp=xp)
+    chosen = rule.chosen_entries(repaired, prediction, xp=xp)
     return xp.where(chosen, raised[:, None], lowered)
 
 
-def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Namespace) -> Array:
-    """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
-    chosen = rule.chosen_entries(repaired, decision, xp=xp)
+def strictly_top(repaired: Array, prediction: Array, dtype: str, *, xp: Namespace) -> Array:
+    """Raise the prediction until rounding to ``dtype`` cannot tie it with a rival."""
+    chosen = rule.chosen_entries(repaired, prediction, xp=xp)
     zeros = xp.zeros_like(repaired)
     rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
     mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
@@ -257,7 +259,7 @@ class Recipe:
     heaviest: float | None = None
 
     def both(
-        self, scores: Array, decision: Array, parameters: Parameters, dtype: str, *, xp: Namespace
+        self, scores: Array, prediction: Array, parameters: Parameters, dtype: str, *, xp: Namespace
     ) -> tuple[Array, Array]:
         """Return direct and repaired probabilities; the latter do not tie in ``dtype``."""
         original, direct = self.before_repair(scores, parameters, xp=xp)
@@ -265,9 +267,9 @@ class Recipe:
         if self.heaviest is not None:
             weights = RuleWeights(parameters["rule_weights"], self.heaviest)
         if self.rule == "cord":
-            return direct, repair(original, direct, decision, self.scalars, dtype, weights, xp=xp)
+            return direct, repair(original, direct, prediction, self.scalars, dtype, weights, xp=xp)
         curve = Curve(*self.scalars)
-        return direct, lift(direct, decision, curve, self.rule, dtype, weights, xp=xp)
+        return direct, lift(direct, prediction, curve, self.rule, dtype, weights, xp=xp)
 
     def before_repair(
         self, scores: Array, parameters: Parameters, *, xp: Namespace
@@ -308,10 +310,10 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
             "fit the model with {option}, or pass logits",
             option=("input", "probabilities"),
         )
-    if model._decision_given:
+    if model._prediction_given:
         raise InputError(
             "model",
-            "was fitted with decision=, and the scores alone do not determine such predictions",
+            "was fitted with prediction=, and the scores alone do not determine such predictions",
             "export a model whose predictions are the argmax of the scores",
         )
     rule, scalars = _rule_of(model.repair_)

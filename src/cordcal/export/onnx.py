@@ -264,9 +264,9 @@ def _expected_outputs(
             return model.predict_both(rows, dtype=dtype)
         original = softmax(rows)
         direct = model.direct_proba(original)
-        decision = rows.argmax(axis=1)
-        repaired = model.repair_.transform(original, direct, decision=decision, dtype=dtype)
-        return Outputs(direct, repaired, decision)
+        prediction = rows.argmax(axis=1)
+        repaired = model.repair_.transform(original, direct, prediction=prediction, dtype=dtype)
+        return Outputs(direct, repaired, prediction)
 
 
 def _check_calibration(
@@ -309,8 +309,8 @@ def _check_outputs(
 ) -> None:
     """Raise a ValueError if a graph's outputs are not those of the library."""
     expected = _expected_outputs(model, rows, dtype, input)
-    is_strict = strictly_first(outputs.repaired, expected.decision, model.rule_)
-    wrong = (outputs.decision != expected.decision) | ~is_strict
+    is_strict = strictly_first(outputs.repaired, expected.prediction, model.rule_)
+    wrong = (outputs.prediction != expected.prediction) | ~is_strict
     if wrong.any():
         raise ValueError(
             f"the graph's predictions differ from the library's in {int(wrong.sum())} of "

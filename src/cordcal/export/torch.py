@@ -105,12 +105,12 @@ class PreservingModule(nn.Module):
         rows = self._rows(logits)
         if self._recipe.heaviest is not None and logits.dtype == torch.float16:
             check_rule_dtype(self._host_weights, "float16")
-        decision = torch.argmax(rows, dim=1)
+        prediction = torch.argmax(rows, dim=1)
         # Autocast would reduce the precision of matrix products.
         with torch.autocast(rows.device.type, enabled=False):
             scores, parameters = self._widen(rows)
             _, repaired = self._recipe.both(
-                scores, decision, parameters, _FLOATS[logits.dtype], xp=xp
+                scores, prediction, parameters, _FLOATS[logits.dtype], xp=xp
             )
         return self._restore_shape(repaired, logits)
 

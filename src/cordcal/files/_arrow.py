@@ -483,9 +483,9 @@ class _TableEncoder(Encoder, ABC):
     def _table(self, arrow: ModuleType, block: OutputBlock) -> pyarrow.Table:
         passed = {} if block.passthrough is None else block.passthrough.columns
         columns = {name: column.to_arrow(name) for name, column in passed.items()}
-        own: dict[str, pyarrow.Array] = {"decision": arrow.array(block.decision)}
+        own: dict[str, pyarrow.Array] = {"prediction": arrow.array(block.prediction)}
         if self.names is not None:
-            own["decision_name"] = arrow.array([self.names[index] for index in block.decision])
+            own["prediction_name"] = arrow.array([self.names[index] for index in block.prediction])
         for key, matrix in block.probabilities.items():
             own |= self._report(arrow, key, matrix)
         own |= {key: arrow.array(column) for key, column in block.extra.items()}
@@ -546,7 +546,7 @@ class ParquetEncoder(_TableEncoder):
             use_dictionary=[
                 name
                 for name, kind in types.items()
-                if not arrow.types.is_floating(kind) and name not in ("decision", "row")
+                if not arrow.types.is_floating(kind) and name not in ("prediction", "row")
             ],
             write_statistics=list(types),
         )

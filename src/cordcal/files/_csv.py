@@ -622,17 +622,17 @@ class CsvEncoder(Encoder):
             for heading in self.headings(name, values.shape[1])
         ]
         passed = () if block.passthrough is None else block.passthrough.names
-        return _lines([[*passed, "decision", *header, *block.extra]])
+        return _lines([[*passed, "prediction", *header, *block.extra]])
 
     def _words(self, words: list[str]) -> list[str]:
         return list(map(_escape_formula, words)) if self.spreadsheet else words
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
-        decisions = block.decision.tolist()
+        predictions = block.prediction.tolist()
         if self.names is not None:
             names = self._words(self.names)
-            decisions = [names[index] for index in decisions]
+            predictions = [names[index] for index in predictions]
         passed = [] if block.passthrough is None else block.passthrough.columns.values()
         passthrough = [self._words(column.to_text()) for column in passed]
         rows = [matrix.astype(np.str_) for matrix in block.probabilities.values()]
@@ -644,7 +644,7 @@ class CsvEncoder(Encoder):
                 *(cell for row in rows for cell in row[at]),
                 *(column[at] for column in extra),
             ]
-            for at, name in enumerate(decisions)
+            for at, name in enumerate(predictions)
         )
         return Piece(_lines(lines), len(block), self._head(block))
 

@@ -318,11 +318,11 @@ class JsonlEncoder(Encoder):
         columns = [
             [(key, _json(value)) for value in column.to_json()] for key, column in passed.items()
         ]
-        decision = block.decision.tolist()
-        columns.append([("decision", str(index)) for index in decision])
+        prediction = block.prediction.tolist()
+        columns.append([("prediction", str(index)) for index in prediction])
         if self.names is not None:
             words = [_json(name) for name in self.names]
-            columns.append([("decision_name", words[index]) for index in decision])
+            columns.append([("prediction_name", words[index]) for index in prediction])
         for name, values in block.probabilities.items():
             columns += self._report(name, values)
         for key, values in block.extra.items():

@@ -301,7 +301,7 @@ class NpzEncoder(Encoder):
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the archive."""
-        arrays = {**block.probabilities, "decision": block.decision, **block.extra}
+        arrays = {**block.probabilities, "prediction": block.prediction, **block.extra}
         if self.names is not None:
             arrays["class_names"] = np.array(self.names, dtype=np.str_)
         buffer = io.BytesIO()

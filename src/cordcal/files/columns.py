@@ -14,7 +14,7 @@ from cordcal._validation.names import are_default_names
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
 FEATURE_NAMES = ("features", "embeddings")
 # Columns of a table that are not scores.
-_NOT_SCORES = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
+_NOT_SCORES = {*LABEL_NAMES, "", "id", "index", "row", "prediction", "prediction_name"}
 _GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
 # Name of the matrix of numeric columns without a common prefix.
 SCORES = "scores"

@@ -188,7 +188,7 @@ def open_contents(path: str | os.PathLike[str], spec: ColumnSpec | None = None) 
 def write_probabilities(
     path: str | os.PathLike[str],
     probabilities: Mapping[str, NumPyArray],
-    decision: npt.NDArray[np.integer[Any]],
+    prediction: npt.NDArray[np.integer[Any]],
     *,
     class_names: Sequence[str] | None = None,
     extra: Mapping[str, NumPyArray] | None = None,
@@ -204,7 +204,7 @@ def write_probabilities(
         ``-`` writes CSV to stdout.
     probabilities : mapping of str to ndarray of shape (n, K)
         ``repaired`` first, then ``direct`` if needed.  An npy file holds the first only.
-    decision : ndarray of int
+    prediction : ndarray of int
         The prediction of each row.
     class_names : sequence of str, optional
         One name per column.
@@ -218,7 +218,7 @@ def write_probabilities(
     passthrough : Passthrough, optional
         Columns of the input, written first; npz and npy files omit them.
     """
-    block = OutputBlock(probabilities, decision, {} if extra is None else extra, passthrough)
+    block = OutputBlock(probabilities, prediction, {} if extra is None else extra, passthrough)
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     if str(path) == "-":
         piece = encoder.encode(block)

@@ -119,7 +119,7 @@ def _check_rule(record: CheckedFields, weights: NumPyArray, classes: int) -> Non
 
 
 def check_lift(record: CheckedFields, tensors: Tensors) -> None:
-    """Check a Lift: the three numbers of its curve, and its construction."""
+    """Check a Lift: the three parameters of its curve, and its construction."""
     from cordcal.repair import LiftConstruction
 
     inner = record.record("construction")
@@ -177,7 +177,7 @@ def _check_members(record: CheckedFields, tensors: Tensors) -> dict[str, NumPyAr
     return own
 
 
-def check_preserved(record: CheckedFields, tensors: Tensors, prefix: str) -> None:
+def check_preserving(record: CheckedFields, tensors: Tensors, prefix: str) -> None:
     """Check a calibrator joined with a repair; ``prefix`` marks the calibrator's tensors."""
     inner = {
         name.removeprefix(prefix): values
@@ -198,8 +198,10 @@ def check_preserved(record: CheckedFields, tensors: Tensors, prefix: str) -> Non
             check(record.record(name), tensors)
 
 
-FORMAT = "cordcal model"
+FORMAT = "cordcal"
 VERSION = 1
+# Written before the first release, with other keys.
+_UNRELEASED_FORMAT = "cordcal model"
 _SAVE_AGAIN = "fit and save the model again"
 
 
@@ -369,6 +371,8 @@ def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, NumPyArray], di
     """Return the tensors and the metadata of a file of this version."""
     name = Path(path).name
     arrays, metadata = _read_safetensors(path)
+    if metadata.get("format") == _UNRELEASED_FORMAT:
+        raise InputError(name, "was written before cordcal's first release", _SAVE_AGAIN)
     if metadata.get("format") != FORMAT:
         raise InputError(
             name,
@@ -463,14 +467,7 @@ def _digest(tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str]) -> s
 def _check_digest(
     tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str], name: str
 ) -> None:
-    if "digest" not in metadata:
-        warnings.warn(
-            f"{name} has no digest, so that damage would not be noticed; save it again with "
-            f"this version of cordcal",
-            UserWarning,
-            stacklevel=3,
-        )
-    elif metadata["digest"] != _digest(tensors, metadata):
+    if metadata.get("digest") != _digest(tensors, metadata):
         raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
 
 
@@ -490,8 +487,8 @@ def _check_body(kind: str, record: CheckedFields, tensors: Mapping[str, NumPyArr
         check_cord(record, tensors)
     elif kind == "lift":
         check_lift(record, tensors)
-    elif kind == "preserved":
-        check_preserved(record, tensors, prefix="calibrator.")
+    elif kind == "preserving":
+        check_preserving(record, tensors, prefix="calibrator.")
     elif kind.startswith("calibrator "):
         check_calibrator(record, tensors)
 
@@ -523,7 +520,7 @@ def _kind_of(model: Any) -> str:
     from cordcal.preserving import PreservingCalibrator
 
     if isinstance(model, PreservingCalibrator):
-        return "preserved"
+        return "preserving"
     if isinstance(model, Calibrator):
         return f"calibrator {model.key}"
     raise TypeError(
@@ -541,7 +538,7 @@ def _class_of(kind: str, name: str) -> Any:
         from cordcal.repair import Lift
 
         return Lift
-    if kind == "preserved":
+    if kind == "preserving":
         from cordcal.preserving import PreservingCalibrator
 
         return PreservingCalibrator

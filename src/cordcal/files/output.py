@@ -39,12 +39,12 @@ class OutputBlock:
     """
 
     probabilities: Mapping[str, NumPyArray]
-    decision: npt.NDArray[np.integer[Any]]
+    prediction: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, NumPyArray] = field(default_factory=dict)
     passthrough: Passthrough | None = None
 
     def __len__(self) -> int:
-        return int(self.decision.shape[0])
+        return int(self.prediction.shape[0])
 
 
 @dataclass(frozen=True, eq=False)

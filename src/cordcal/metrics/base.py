@@ -35,7 +35,7 @@ from cordcal._numeric.exact import (
 from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Labels, Matrix, Vector
 from cordcal._validation import layouts
 from cordcal._validation.labels import (
-    check_decisions,
+    check_predictions,
     check_weights,
     names_to_indices,
     zero_weight_error,
@@ -143,7 +143,7 @@ class ProbabilityMatrix:
     ) -> tuple[Labels, Vector | None]:
         """Check the labels, and the weights if there are any, against the shape."""
         indices = names_to_indices(labels, self.values.shape, self.class_names)
-        checked = check_decisions(indices, self.rows, self.classes, "labels")
+        checked = check_predictions(indices, self.rows, self.classes, "labels")
         if sample_weight is None:
             return checked, None
         return checked, check_weights(sample_weight, self.rows, some=False)
@@ -515,7 +515,7 @@ def update_stream(
 
     Parameters
     ----------
-    stream : Stream, DecisionChangesStream, ...
+    stream : Stream, PredictionChangesStream, ...
         Has ``update(*scores, labels, sample_weight=...)`` and ``merge``.
     scores : sequence of array_like
         What its ``update`` takes before the labels: probabilities, logits or predictions.

@@ -12,7 +12,7 @@ from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Record, Vector
-from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
+from cordcal._validation.labels import check_predictions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal._validation.scores import check_same_shape, nan_error
@@ -27,7 +27,7 @@ from cordcal.metrics.base import (
 
 
 @dataclass(frozen=True)
-class DecisionChanges(Record):
+class PredictionChanges(Record):
     """How evaluated predictions differ from the original ones.
 
     Counts are numbers of rows; rates are shares of the total weight.  Fields that need labels
@@ -61,12 +61,12 @@ class DecisionChanges(Record):
     delta_accuracy: float | None = None
 
 
-class DecisionChangesStream:
-    """`decision_changes` of blocks of rows, exact for any blocks and order.
+class PredictionChangesStream:
+    """`prediction_changes` of blocks of rows, exact for any blocks and order.
 
     Examples
     --------
-    >>> stream = DecisionChangesStream()
+    >>> stream = PredictionChangesStream()
     >>> stream.update([0, 1], [[0.4, 0.6], [0.1, 0.9]], [1, 1]).result().tpcr
     0.5
     """
@@ -85,7 +85,7 @@ class DecisionChangesStream:
         *,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add a block of rows; the arguments are those of `decision_changes`.
+        """Add a block of rows; the arguments are those of `prediction_changes`.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class DecisionChangesStream:
 
         Returns
         -------
-        self : DecisionChangesStream
+        self : PredictionChangesStream
             The stream, so that calls can be chained.
         """
         original, evaluated, labels, sample_weight = align_rows(
@@ -111,7 +111,7 @@ class DecisionChangesStream:
             labels = names_to_indices(labels, (len(before), classes or 0), names)
             if classes is None:  # unknown if both sides are vectors of predictions
                 classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
-            labels = check_decisions(labels, len(before), classes, "labels")
+            labels = check_predictions(labels, len(before), classes, "labels")
         return self.add(before, after, labels, weight)
 
     def add(
@@ -149,14 +149,14 @@ class DecisionChangesStream:
             self._kinds = None
         return self
 
-    def result(self) -> DecisionChanges:
+    def result(self) -> PredictionChanges:
         """Return the changes among all rows; split into kinds only if every block had labels."""
         require_rows(self._n)
         tpcr = self._changed_weight.mean(self._weight)
         if self._kinds is None:
-            return DecisionChanges(self._n, self._changed, tpcr)
+            return PredictionChanges(self._n, self._changed, tpcr)
         (n_gained, gained), (n_lost, lost), (n_neutral, neutral) = self._kinds
-        return DecisionChanges(
+        return PredictionChanges(
             n=self._n,
             n_changed=self._changed,
             tpcr=tpcr,
@@ -183,7 +183,7 @@ def _add_counts(
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
 
 
-def read_decisions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
+def read_predictions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
     """Return predictions and the number of classes, from class indices or from scores.
 
     The prediction of scores, probabilities or logits, is their argmax, the smallest index on
@@ -200,7 +200,7 @@ def read_decisions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
                 f"has shape {vector.shape} and dtype {vector.dtype}",
                 "pass scores of shape (rows, classes), or one class index for each row",
             )
-        return check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
+        return check_predictions(vector, len(vector), int(vector.max()) + 1, name), None
     scores = ProbabilityMatrix.from_array(values, name)
     prediction = np.empty(scores.rows, dtype=np.intp)
     for at, block in scores.blocks():
@@ -213,8 +213,8 @@ def read_decisions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
 
 def _read_both(original: ArrayLike, evaluated: ArrayLike) -> tuple[Classes, Classes, int | None]:
     """Return the predictions of both sides and the number of classes, if known."""
-    before, classes = read_decisions(original, "original")
-    after, other_classes = read_decisions(evaluated, "evaluated")
+    before, classes = read_predictions(original, "original")
+    after, other_classes = read_predictions(evaluated, "evaluated")
     if len(before) != len(after) or (classes and other_classes and classes != other_classes):
         raise InputError(
             "original",
@@ -223,8 +223,8 @@ def _read_both(original: ArrayLike, evaluated: ArrayLike) -> tuple[Classes, Clas
         )
     classes = classes or other_classes
     if classes:
-        before = check_decisions(before, len(before), classes, "original")
-        after = check_decisions(after, len(after), classes, "evaluated")
+        before = check_predictions(before, len(before), classes, "original")
+        after = check_predictions(after, len(after), classes, "evaluated")
     return before, after, classes
 
 
@@ -233,7 +233,7 @@ def _check_weights(sample_weight: ArrayLike | None, rows: int) -> Vector | None:
 
 
 @fill_docstring
-def decision_changes(
+def prediction_changes(
     original: ArrayLike,
     evaluated: ArrayLike,
     labels: ArrayLike | None = None,
@@ -241,7 +241,7 @@ def decision_changes(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
-) -> DecisionChanges:
+) -> PredictionChanges:
     """Count the predictions that change and, with labels, whether they gain or lose accuracy.
 
     Parameters
@@ -257,21 +257,21 @@ def decision_changes(
 
     Returns
     -------
-    changes : DecisionChanges
+    changes : PredictionChanges
         Counts, rates and the net change of accuracy.
 
     Examples
     --------
     >>> original = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]
     >>> evaluated = [[0.4, 0.5, 0.1], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]
-    >>> changes = decision_changes(original, evaluated, [0, 0, 1, 2])
+    >>> changes = prediction_changes(original, evaluated, [0, 0, 1, 2])
     >>> changes.n_gained, changes.n_lost, changes.n_neutral
     (1, 1, 1)
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
     return update_stream(
-        DecisionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
+        PredictionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
     ).result()
 
 
@@ -289,7 +289,7 @@ def tpcr(
     ----------
     original, evaluated : array_like
         Probabilities or logits of shape (n, K), or n class indices, as for
-        `decision_changes`.
+        `prediction_changes`.
     sample_weight : array_like, optional
         Weights of the rows.
     {axis}
@@ -306,7 +306,7 @@ def tpcr(
     >>> tpcr([0, 1], [[0.4, 0.6], [0.2, 0.8]])
     0.5
     """
-    return decision_changes(original, evaluated, sample_weight=sample_weight, axis=axis).tpcr
+    return prediction_changes(original, evaluated, sample_weight=sample_weight, axis=axis).tpcr
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +341,7 @@ class Flows(Record):
         return f"Flows({int(self.count.sum()):,} of {self.n:,} rows, {len(self.count):,} moves)"
 
 
-def decision_flows(original: ArrayLike, report: ArrayLike) -> Flows:
+def prediction_flows(original: ArrayLike, report: ArrayLike) -> Flows:
     """Count the rows whose prediction changes, by original and new class.
 
     Parameters
@@ -358,7 +358,7 @@ def decision_flows(original: ArrayLike, report: ArrayLike) -> Flows:
 
     Examples
     --------
-    >>> flows = decision_flows([0, 0, 1], [[0.4, 0.6], [0.3, 0.7], [0.1, 0.9]])
+    >>> flows = prediction_flows([0, 0, 1], [[0.4, 0.6], [0.3, 0.7], [0.1, 0.9]])
     >>> flows, flows.matrix().tolist()
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
@@ -581,11 +581,11 @@ class MeanRetentionStream:
             ProbabilityMatrix.from_array(repaired, "repaired"),
         )
         check_same_shape(before.values, "direct", after.values, "repaired")
-        decision, _ = read_decisions(original, "original")
-        decision = check_decisions(decision, before.rows, before.classes, "original")
+        prediction, _ = read_predictions(original, "original")
+        prediction = check_predictions(prediction, before.rows, before.classes, "original")
         weight = _check_weights(sample_weight, before.rows)
-        self._direct.add(before.mass_on(decision), weight)
-        self._repaired.add(after.mass_on(decision), weight)
+        self._direct.add(before.mass_on(prediction), weight)
+        self._repaired.add(after.mass_on(prediction), weight)
         return self
 
     def merge(self, other: Self) -> Self:

@@ -138,12 +138,12 @@ class CalibratedRows(ModelApplication):
         if self.explain:
             original = original_probabilities(batch.values, self.model.calibrator_.input)
             extra = _explanation_columns(
-                self.model.repair_.explain(original, outputs.direct, decision=outputs.decision)
+                self.model.repair_.explain(original, outputs.direct, prediction=outputs.prediction)
             )
         probabilities = {"repaired": outputs.repaired}
         if self.with_direct:
             probabilities["direct"] = outputs.direct
-        return OutputBlock(probabilities, outputs.decision, extra), outputs.direct
+        return OutputBlock(probabilities, outputs.prediction, extra), outputs.direct
 
 
 class RepairedRows(ModelApplication):
@@ -166,11 +166,11 @@ class RepairedRows(ModelApplication):
         kind = self.files["original"].kind
         original, prediction = original_and_prediction(first.values, kind)
         repaired = self.model.transform(
-            original, second.values, decision=prediction, dtype=self.output_dtype
+            original, second.values, prediction=prediction, dtype=self.output_dtype
         )
         extra = {}
         if self.explain:
-            explanation = self.model.explain(original, second.values, decision=prediction)
+            explanation = self.model.explain(original, second.values, prediction=prediction)
             extra = _explanation_columns(explanation)
         probabilities = {"repaired": repaired}
         if self.with_direct:
@@ -180,7 +180,7 @@ class RepairedRows(ModelApplication):
 
 def _explanation_columns(explanation: Any) -> dict[str, NumPyArray]:
     """Return an explanation as columns; the prediction has its own already."""
-    return {name: column for name, column in explanation.to_dict().items() if name != "decision"}
+    return {name: column for name, column in explanation.to_dict().items() if name != "prediction"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ def _block_edges(rows: int, classes: int) -> list[int]:
 
 def _check_names(application: ModelApplication, block: OutputBlock, passed: Sequence[str]) -> None:
     """Refuse a passthrough column with the name of one of ours."""
-    own = {"decision", "decision_name", *block.probabilities, *block.extra}
+    own = {"prediction", "prediction_name", *block.probabilities, *block.extra}
     groups = tuple(f"{kind}:" for kind in block.probabilities)
     for name in passed:
         if name in own or name.startswith(groups):
@@ -276,7 +276,7 @@ class _CollectedRows:
         rule: PredictionRule | None,
     ) -> None:
         _check_predictions(block, rule)
-        columns = {**block.probabilities, "decision": block.decision, **block.extra}
+        columns = {**block.probabilities, "prediction": block.prediction, **block.extra}
         if self.with_numbers:
             columns["row"] = batch.numbers
         self.probabilities = tuple(block.probabilities)
@@ -287,7 +287,7 @@ class _CollectedRows:
             self.columns[name][rows] = column
         self.filled = rows.stop
         direct_prediction = direct.argmax(axis=1) if rule is None else rule.predict(direct)
-        self.changed += int(np.count_nonzero(direct_prediction != block.decision))
+        self.changed += int(np.count_nonzero(direct_prediction != block.prediction))
 
     def block(self, application: ModelApplication) -> OutputBlock:
         columns = {name: column[: self.filled] for name, column in self.columns.items()}
@@ -298,16 +298,16 @@ class _CollectedRows:
             }
             return OutputBlock(probabilities, none, {"row": none})
         probabilities = {name: columns.pop(name) for name in self.probabilities}
-        return OutputBlock(probabilities, columns.pop("decision"), columns)
+        return OutputBlock(probabilities, columns.pop("prediction"), columns)
 
 
 def _check_predictions(block: OutputBlock, rule: PredictionRule | None) -> None:
     """Refuse to write rows that are not probabilities, or have another prediction."""
     repaired = block.probabilities["repaired"]
     if rule is None:
-        unchanged = bool((repaired.argmax(axis=1) == block.decision).all())
+        unchanged = bool((repaired.argmax(axis=1) == block.prediction).all())
     else:
-        unchanged = bool(strictly_first(repaired, block.decision, rule).all())
+        unchanged = bool(strictly_first(repaired, block.prediction, rule).all())
     # One sum finds NaN and infinity without an array of flags.
     if not unchanged or not np.isfinite(repaired.sum(dtype=np.float64)):
         raise InputError(
@@ -376,7 +376,7 @@ def apply_model(
         write_probabilities(
             output,
             block.probabilities,
-            block.decision,
+            block.prediction,
             extra=block.extra,
             passthrough=block.passthrough,
             overwrite=overwrite,
@@ -443,7 +443,7 @@ def apply_in_memory(
 
     whole = OutputBlock(
         concat_columns(block.probabilities for block in blocks),
-        np.concatenate([block.decision for block in blocks]),
+        np.concatenate([block.prediction for block in blocks]),
         concat_columns(block.extra for block in blocks),
         concat([block.passthrough for block in blocks]),
     )

@@ -169,7 +169,7 @@ def audit_rows(repair: CORD | Lift, kind: Kind, rows: Rows, *, shift: int = 0) -
         probabilities,
         second.values,
         labels,
-        decision=prediction,
+        prediction=prediction,
         sample_weight=first.weights,
         rows=first.numbers + shift,
     )

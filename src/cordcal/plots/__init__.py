@@ -8,9 +8,9 @@ from cordcal.plots._figures import (
     COLOURS,
     ReliabilityDisplay,
     confidence_histogram,
-    decision_changes,
     flows,
     metric_versus_tpcr,
+    prediction_changes,
     reliability_diagram,
     risk_coverage,
 )
@@ -19,9 +19,9 @@ __all__ = [
     "COLOURS",
     "ReliabilityDisplay",
     "confidence_histogram",
-    "decision_changes",
     "flows",
     "metric_versus_tpcr",
+    "prediction_changes",
     "reliability_diagram",
     "risk_coverage",
 ]

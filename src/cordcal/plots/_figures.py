@@ -18,7 +18,7 @@ from cordcal.metrics import (
     Reliability,
     RiskCoverage,
     class_reliability,
-    decision_flows,
+    prediction_flows,
     reliability,
 )
 from cordcal.metrics import risk_coverage as compute_risk_coverage
@@ -320,7 +320,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def prediction_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the predictions that each calibrator changes, split by their effect on accuracy.
 
     Parameters
@@ -462,7 +462,7 @@ def flows(
     ----------
     original : array_like of shape (n, K) or (n,), or Flows
         The original scores or their predictions; or a result of
-        `cordcal.metrics.decision_flows`.
+        `cordcal.metrics.prediction_flows`.
     evaluated : array_like of shape (n, K)
         The scores whose predictions are compared with the original ones.
     class_names : sequence of str, optional
@@ -475,7 +475,7 @@ def flows(
     ax : matplotlib Axes
         A heat map for up to 30 classes, else bars of the most frequent moves.
     """
-    moves = original if isinstance(original, Flows) else decision_flows(original, evaluated)
+    moves = original if isinstance(original, Flows) else prediction_flows(original, evaluated)
     known = label_names(original, class_names) or range(moves.n_classes)
     names = [str(name) for name in known]
     ax = axes(ax)

@@ -16,8 +16,8 @@ import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight
-from cordcal._numeric.types import Array, ArrayLike, Decisions, Vector
-from cordcal._validation.labels import check_decisions, check_weights, zero_weight_error
+from cordcal._numeric.types import Array, ArrayLike, Predictions, Vector
+from cordcal._validation.labels import check_predictions, check_weights, zero_weight_error
 from cordcal.repair import dispatch, numpy_engine, ranking, rule
 from cordcal.repair.dispatch import engine_for, probe_work
 from cordcal.repair.numpy_engine import Description
@@ -152,7 +152,7 @@ class Totals:
 
     @property
     def attainable(self) -> tuple[float, float]:
-        """The smallest and the largest mean that preserve every decision."""
+        """The smallest and the largest mean that preserve every prediction."""
         return self.lower.mean(self.weight), 1.0 - EPSILON
 
     @property
@@ -174,7 +174,7 @@ class Totals:
             surely_attainable=low + _CLEAR_MARGIN < target < high - _CLEAR_MARGIN,
         )
 
-    def record(self, solution: Solution, classes: int, *, decision_given: bool) -> Construction:
+    def record(self, solution: Solution, classes: int, *, prediction_given: bool) -> Construction:
         """Return the record of a construction."""
 
         def mean(excess: ExactSum) -> float:
@@ -191,7 +191,7 @@ class Totals:
             n_changed=self.n_changed,
             n_at_lower=solution.reached.at_lower,
             n_at_upper=solution.reached.at_upper,
-            decision_given=decision_given,
+            prediction_given=prediction_given,
             passes=solution.passes,
             effective_n=self.effective_n,
         )
@@ -216,7 +216,7 @@ class CalibrationRows:
         cls,
         original: Array,
         direct: Array,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         weight: Vector | None,
         threads: int,
         class_weights: Vector | None = None,
@@ -225,7 +225,9 @@ class CalibrationRows:
         exponent: int | None = 0
         if weight is not None:
             weight, exponent = scale_to_safe_exponent(weight)
-        description = dispatch.describe(original, direct, decision, weight, threads, class_weights)
+        description = dispatch.describe(
+            original, direct, prediction, weight, threads, class_weights
+        )
         return cls(description, weight, direct.shape[1], threads, exponent)
 
     @property
@@ -300,9 +302,9 @@ class CalibrationRows:
             return None
         return float(beyond.min() if upwards else beyond.max())
 
-    def construct(self, *, decision_given: bool, free: bool = False) -> Construction:
+    def construct(self, *, prediction_given: bool, free: bool = False) -> Construction:
         """Find the shared scalar of these rows alone; see `construct`."""
-        return construct([self], decision_given=decision_given, free=free)
+        return construct([self], prediction_given=prediction_given, free=free)
 
 
 def weight_ratio(class_weights: Vector | None) -> float:
@@ -313,7 +315,7 @@ def weight_ratio(class_weights: Vector | None) -> float:
 def construct(
     blocks: Collection[CalibrationRows] | SpilledBlocks[CalibrationRows],
     *,
-    decision_given: bool,
+    prediction_given: bool,
     class_weights: Vector | None = None,
     free: bool = False,
 ) -> Construction:
@@ -346,7 +348,7 @@ def construct(
         first = next(iter(visit()))
         bounds = tally.bounds(classes, class_weights)
         solution = solve(Constraint(probes, next_edge, bounds, first.search))
-    return tally.record(solution, classes, decision_given=decision_given)
+    return tally.record(solution, classes, prediction_given=prediction_given)
 
 
 def common_exponent(exponents: Iterable[int | None]) -> int:
@@ -385,13 +387,13 @@ class RankedBlock:
         cls,
         original: Array,
         direct: Array,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         weight: Vector | None,
         levels: int,
         threads: int,
     ) -> RankedBlock:
         """Check and rank the rows."""
-        rows = _ranked(original, direct, decision, levels)
+        rows = _ranked(original, direct, prediction, levels)
         return cls(rows, weight, direct.shape[1], threads)
 
     @property
@@ -435,7 +437,7 @@ class LevelBlock:
 
 
 def construct_ranking(
-    blocks: SpilledBlocks[RankedBlock], levels: int, *, decision_given: bool
+    blocks: SpilledBlocks[RankedBlock], levels: int, *, prediction_given: bool
 ) -> RankingConstruction:
     """Find one shared scalar per level, the last first, because it bounds the one before."""
     records: list[Construction] = []
@@ -447,14 +449,16 @@ def construct_ranking(
         )
         free = not any(block.constrains for block in level_blocks)
         rows = level_blocks.with_blocks(block.calibration(free=free) for block in level_blocks)
-        records.insert(0, construct(rows, decision_given=decision_given, free=free))
+        records.insert(0, construct(rows, prediction_given=prediction_given, free=free))
         insides = level_blocks.with_blocks(block.inside(records[0].eta) for block in level_blocks)
     return RankingConstruction(tuple(records))
 
 
-def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
+def _ranked(
+    original: Array, direct: Array, prediction: Predictions | None, levels: int
+) -> RankedRows:
     """Check all rows and arrange them in the original order, as NumPy vectors."""
-    blocks = dispatch.checked_blocks(original, direct, decision)
+    blocks = dispatch.checked_blocks(original, direct, prediction)
     parts = [numpy_engine.rank_block(block, levels) for block in blocks]
     # Only a repair needs the tail itself; a construction needs its sum and its largest entry,
     # and of the order the preserved ranks and the next one.
@@ -478,7 +482,7 @@ class RowSummary:
     rows_of: CalibrationRows | RankedBlock
     rows: int
     classes: int
-    decision_given: bool
+    prediction_given: bool
     weighted: bool
 
 
@@ -510,7 +514,7 @@ class ConstructionState:
         self.levels, self.threads, self.class_weights = levels, threads, class_weights
         self.rows = 0
         self.classes: int | None = None
-        self.decision_given: bool | None = None
+        self.prediction_given: bool | None = None
         self.weighted: bool | None = None
         self._blocks: SpilledBlocks[CalibrationRows | RankedBlock] = SpilledBlocks(spill_bytes)
 
@@ -518,13 +522,13 @@ class ConstructionState:
         self,
         original: Array,
         direct: Array,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add a batch of rows, as arrays of one shape."""
-        self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
+        self._check_like_before(direct.shape[1], prediction is not None, sample_weight is not None)
         with renumber_rows(self.rows):
-            block = self.describe(original, direct, decision, sample_weight)
+            block = self.describe(original, direct, prediction, sample_weight)
         self.append(block)
         return self
 
@@ -532,21 +536,21 @@ class ConstructionState:
         self,
         original: Array,
         direct: Array,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
         sample_weight: ArrayLike | None,
     ) -> RowSummary:
         """Check a batch and reduce it to a block, without changing the state (thread-safe)."""
         rows, classes = direct.shape
-        keep = None if decision is None else check_decisions(decision, rows, classes)
+        keep = None if prediction is None else check_predictions(prediction, rows, classes)
         weight = None
         if sample_weight is not None:
             weight = check_weights(sample_weight, rows, some=False)
         return self.reduced(original, direct, keep, weight)
 
     def reduced(
-        self, original: Array, direct: Array, keep: Decisions | None, weight: Vector | None
+        self, original: Array, direct: Array, keep: Predictions | None, weight: Vector | None
     ) -> RowSummary:
-        """Reduce a batch with checked decisions and weights."""
+        """Reduce a batch with checked predictions and weights."""
         rows, classes = direct.shape
         if self.levels > 1:
             block: CalibrationRows | RankedBlock = RankedBlock.of(
@@ -560,13 +564,13 @@ class ConstructionState:
 
     def append(self, block: RowSummary) -> None:
         """Add a block from `describe`."""
-        self._check_like_before(block.classes, block.decision_given, block.weighted)
-        self.classes, self.decision_given = block.classes, block.decision_given
+        self._check_like_before(block.classes, block.prediction_given, block.weighted)
+        self.classes, self.prediction_given = block.classes, block.prediction_given
         self.weighted = block.weighted
         self._blocks.append(block.rows_of)
         self.rows += block.rows
 
-    def _check_like_before(self, classes: int, decision: bool, weight: bool) -> None:
+    def _check_like_before(self, classes: int, prediction: bool, weight: bool) -> None:
         if self.classes not in (None, classes):
             raise InputError(
                 "direct",
@@ -574,7 +578,7 @@ class ConstructionState:
                 "pass the same columns in every batch",
             )
         for name, passed, before in (
-            ("decision", decision, self.decision_given),
+            ("prediction", prediction, self.prediction_given),
             ("sample_weight", weight, self.weighted),
         ):
             if before not in (None, passed):
@@ -587,7 +591,7 @@ class ConstructionState:
     def merge(self, other: Self) -> Self:
         """Add the rows of another state; return this state."""
         if not self.rows:
-            self.classes, self.decision_given = other.classes, other.decision_given
+            self.classes, self.prediction_given = other.classes, other.prediction_given
             self.weighted = other.weighted
         elif other.rows and self._made_like() != other._made_like():
             raise InputError(
@@ -602,16 +606,18 @@ class ConstructionState:
 
     def _made_like(self) -> tuple[object, ...]:
         weights = None if self.class_weights is None else tuple(self.class_weights.tolist())
-        return self.classes, self.decision_given, self.weighted, self.levels, weights
+        return self.classes, self.prediction_given, self.weighted, self.levels, weights
 
     def construct(self) -> Construction | RankingConstruction:
         """Find the shared scalar of all rows."""
-        if not self.rows or self.decision_given is None:
+        if not self.rows or self.prediction_given is None:
             raise InputError("batches", "have no calibration rows", "pass at least one")
         if self.weighted and not any(block.has_weight for block in self._blocks):
             raise zero_weight_error()
         if self.levels > 1:
             ranked = cast("SpilledBlocks[RankedBlock]", self._blocks)
-            return construct_ranking(ranked, self.levels, decision_given=self.decision_given)
+            return construct_ranking(ranked, self.levels, prediction_given=self.prediction_given)
         rows = cast("SpilledBlocks[CalibrationRows]", self._blocks)
-        return construct(rows, decision_given=self.decision_given, class_weights=self.class_weights)
+        return construct(
+            rows, prediction_given=self.prediction_given, class_weights=self.class_weights
+        )

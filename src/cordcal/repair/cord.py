@@ -1,4 +1,4 @@
-"""CORD: preserve the decision and the mean mass on it, and the other classes' direct ratios."""
+"""CORD: preserve the prediction and the mean mass on it, and the other classes' direct ratios."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cordcal._numeric.types import (
     Array,
     ArrayLike,
     Arrays,
-    Decisions,
     DType,
     Floats,
     Meta,
     NumPyArray,
+    Predictions,
     Vector,
 )
 from cordcal._validation import layouts
@@ -105,7 +105,7 @@ class CORD(FittedRepair):
         original: ArrayLike,
         direct: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Self:
@@ -118,7 +118,7 @@ class CORD(FittedRepair):
         direct : array_like of shape (n, K)
             The calibrator's probabilities for the same rows; rows of pandas objects are matched
             by index.
-        decision : array_like of int, optional
+        prediction : array_like of int, optional
             The class to preserve per row; by default the argmax of ``original`` (ties go to
             the smallest index).
         sample_weight : array_like, optional
@@ -140,22 +140,22 @@ class CORD(FittedRepair):
         collection = layouts.lazy_handler(original, direct)
         if collection is not None:
             return self._constructed(
-                collection.construct(self, original, direct, decision, sample_weight)
+                collection.construct(self, original, direct, prediction, sample_weight)
             )
-        original, direct, decision, sample_weight = align_rows(
-            original=original, direct=direct, decision=decision, sample_weight=sample_weight
+        original, direct, prediction, sample_weight = align_rows(
+            original=original, direct=direct, prediction=prediction, sample_weight=sample_weight
         )
         if layouts.is_dense(axis, original, direct):
             assert axis is not None
             check_same_shape(original, "original", direct, "direct")
-            views = layouts.row_views(axis, (original, direct), (decision, sample_weight))
+            views = layouts.row_views(axis, (original, direct), (prediction, sample_weight))
             batches = ((*pair, *vectors) for _, pair, vectors in views)
             return self.construct(batches, spill_bytes=None)
         p, q = check_pair(original, direct)
         weight = None
         if sample_weight is not None:
             weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
-        state = self._new_state(q.shape[1], None).add(p, q, decision, weight)
+        state = self._new_state(q.shape[1], None).add(p, q, prediction, weight)
         return self._constructed(state.construct())
 
     def construct(
@@ -173,7 +173,7 @@ class CORD(FittedRepair):
         ----------
         batches : iterable of (original, direct) or mapping
             The arguments of `fit` for some rows at a time: pairs of arrays, or mappings
-            with the keys ``original``, ``direct`` and optionally ``decision`` and
+            with the keys ``original``, ``direct`` and optionally ``prediction`` and
             ``sample_weight``.
         spill_bytes : int, optional
             How many bytes of these numbers to keep in memory; more go to a temporary file.
@@ -199,7 +199,7 @@ class CORD(FittedRepair):
             p, q = check_pair(arguments["original"], arguments["direct"])
             if state is None:
                 state = self._new_state(q.shape[1], spill_bytes)
-            state.add(p, q, arguments.get("decision"), arguments.get("sample_weight"))
+            state.add(p, q, arguments.get("prediction"), arguments.get("sample_weight"))
         if state is None:
             raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
         return self._constructed(state.construct())
@@ -255,14 +255,14 @@ class CORD(FittedRepair):
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions,
+        prediction: Predictions,
         weight: Vector | None,
     ) -> Self:
-        """Fit on a pair of matrices with checked decisions and weights."""
+        """Fit on a pair of matrices with checked predictions and weights."""
         if weight is not None:
             weight, _ = scale_to_safe_exponent(weight)
         state = self._new_state(direct.shape[1], None)
-        state.append(state.reduced(original, direct, decision, weight))
+        state.append(state.reduced(original, direct, prediction, weight))
         return self._constructed(state.construct())
 
     def _constructed(self, construction: Construction | RankingConstruction) -> Self:
@@ -308,31 +308,33 @@ class CORD(FittedRepair):
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         out: Floats,
     ) -> None:
         eta, threads = self.eta_, self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1
         if isinstance(eta, np.ndarray):  # one scalar per level
             work = row_work(direct, ranked=True)
             engine = engine_for("repair_ranked", work, original, direct, out)
-            engine.repair_ranked(original, direct, decision, eta, out, threads)
+            engine.repair_ranked(original, direct, prediction, eta, out, threads)
         else:
             weights = self._fitted_weights(out.dtype)
             weighted, work = weights is not None, row_work(direct)
             engine = engine_for("repair", work, original, direct, out, weighted=weighted)
-            engine.repair(original, direct, decision, eta, out, threads, weights)
+            engine.repair(original, direct, prediction, eta, out, threads, weights)
 
     def _repair_foreign(
-        self, original: Array, direct: Array, decision: Decisions | None, dtype: DType
+        self, original: Array, direct: Array, prediction: Predictions | None, dtype: DType
     ) -> Array:
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
-            return dispatch.repair_ranked_foreign(original, direct, decision, scalars, dtype)
+            return dispatch.repair_ranked_foreign(original, direct, prediction, scalars, dtype)
         weights = self._fitted_weights(dtype)
-        return dispatch.repair_foreign(original, direct, decision, self.eta_, dtype, weights)
+        return dispatch.repair_foreign(original, direct, prediction, self.eta_, dtype, weights)
 
-    def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
-        return _explained(original, direct, decision, self.eta_, self._fitted_weights())
+    def _explain(
+        self, original: Array, direct: Array, prediction: Predictions | None
+    ) -> Explanation:
+        return _explained(original, direct, prediction, self.eta_, self._fitted_weights())
 
     def _state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the shared scalar and the construction."""
@@ -370,7 +372,7 @@ class CORD(FittedRepair):
 
 def _batch_arguments(batch: Batch) -> dict[str, ArrayLike]:
     """Return a batch's arguments by name."""
-    names = ("original", "direct", "decision", "sample_weight")
+    names = ("original", "direct", "prediction", "sample_weight")
     if not isinstance(batch, Mapping):
         if len(batch) not in (2, 3, 4):
             raise InputError(
@@ -384,7 +386,7 @@ def _batch_arguments(batch: Batch) -> dict[str, ArrayLike]:
         raise InputError(
             "batches",
             f"has a batch with the keys {', '.join(map(repr, batch))}",
-            "pass original and direct, and optionally decision and sample_weight",
+            "pass original and direct, and optionally prediction and sample_weight",
         )
     return dict(batch)
 
@@ -400,38 +402,38 @@ def _or_ones(class_weights: Vector | None) -> Vector | float:
 def _explained(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     eta: float | Vector,
     class_weights: Vector | None,
 ) -> Explanation:
     """Describe each row and its repair with these scalars."""
     if isinstance(eta, np.ndarray):
-        parts = _ranks(original, direct, decision, eta.tolist())
+        parts = _ranks(original, direct, prediction, eta.tolist())
     else:
-        parts = _first_rank(original, direct, decision, eta, class_weights)
+        parts = _first_rank(original, direct, prediction, eta, class_weights)
     return Explanation(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
 def _first_rank(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     eta: float,
     class_weights: Vector | None,
 ) -> Iterator[Columns]:
     if isinstance(direct, np.ndarray):
-        states = dispatch.row_states(original, direct, decision, class_weights)
+        states = dispatch.row_states(original, direct, prediction, class_weights)
     else:
-        states = iter([dispatch.describe_foreign(original, direct, decision, class_weights)[0]])
+        states = iter([dispatch.describe_foreign(original, direct, prediction, class_weights)[0]])
     for state in states:
         responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
-        yield _columns(state.decision, state, responses)
+        yield _columns(state.prediction, state, responses)
 
 
 def _ranks(
-    original: Array, direct: Array, decision: Decisions | None, etas: list[float]
+    original: Array, direct: Array, prediction: Predictions | None, etas: list[float]
 ) -> Iterator[Columns]:
-    for rows in _ranked_blocks(original, direct, decision, len(etas)):
+    for rows in _ranked_blocks(original, direct, prediction, len(etas)):
         levels = [
             _columns(rows.order[:, level], state, responses)
             for level, state, responses in ranking.respond_levels(rows, etas)
@@ -441,19 +443,19 @@ def _ranks(
 
 
 def _ranked_blocks(
-    original: Array, direct: Array, decision: Decisions | None, levels: int
+    original: Array, direct: Array, prediction: Predictions | None, levels: int
 ) -> Iterator[RankedRows]:
     if isinstance(direct, np.ndarray):
-        for block in numpy_engine.checked_blocks(original, direct, decision):
+        for block in numpy_engine.checked_blocks(original, direct, prediction):
             yield numpy_engine.rank_block(block, levels)
     else:
-        yield dispatch.rank_foreign(original, direct, decision, levels)[0]
+        yield dispatch.rank_foreign(original, direct, prediction, levels)[0]
 
 
 def _columns(
-    decision: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
+    prediction: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
 ) -> Columns:
     mass, rest, slope = responses
-    fields = (decision, state.direct_mass, state.reference, state.lower, mass, state.changed)
+    fields = (prediction, state.direct_mass, state.reference, state.lower, mass, state.changed)
     bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
     return (*(arrays.to_numpy(field) for field in fields), bound)

@@ -21,7 +21,7 @@ import numpy as np
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum
-from cordcal._numeric.types import Array, Decisions, DType, Floats, NumPyDType, Vector
+from cordcal._numeric.types import Array, DType, Floats, NumPyDType, Predictions, Vector
 from cordcal._validation.scores import check_probabilities, sum_warning_level, warn_about_pair
 from cordcal.repair import kernels, numpy_engine, ranking, rule
 from cordcal.repair.kernels import Job
@@ -65,7 +65,7 @@ class Engine(Protocol):
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         weight: Vector | None,
         threads: int,
         class_weights: Vector | None = None,
@@ -97,19 +97,19 @@ class Engine(Protocol):
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         eta: float,
         out: Floats,
         threads: int,
         class_weights: Vector | None = None,
     ) -> None:
-        """Write the repaired rows to ``out``, in its dtype, the decision strictly the first."""
+        """Write the repaired rows to ``out``, in its dtype, the prediction strictly the first."""
 
     def repair_ranked(
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         etas: Vector,
         out: Floats,
         threads: int,
@@ -195,18 +195,18 @@ def _check_and_widen(original: Array, direct: Array) -> tuple[Array, Array, list
     return p, q, deviations
 
 
-def checked_foreign(original: Array, direct: Array, decision: Decisions | None) -> CheckedBlock:
+def checked_foreign(original: Array, direct: Array, prediction: Predictions | None) -> CheckedBlock:
     """Check all rows in the dtype they came in; return them as one block of NumPy arrays."""
     *wide, deviations = _check_and_widen(original, direct)
     warn_about_pair(deviations, original, direct)
     p, q = arrays.to_numpy(original), arrays.to_numpy(direct)
     wide_p, wide_q = (arrays.to_numpy(array).astype(np.float64) for array in wide)
-    return CheckedBlock(slice(0, len(q)), p, q, decision, wide_p, wide_q, *deviations)
+    return CheckedBlock(slice(0, len(q)), p, q, prediction, wide_p, wide_q, *deviations)
 
 
-def _on_device(decision: Decisions, like: Array) -> Array:
-    """Return the decisions as an array of the library and on the device of ``like``."""
-    return arrays.namespace(like).asarray(decision, device=array_api_compat.device(like))
+def _on_device(prediction: Predictions, like: Array) -> Array:
+    """Return the predictions as an array of the library and on the device of ``like``."""
+    return arrays.namespace(like).asarray(prediction, device=array_api_compat.device(like))
 
 
 def weights_like(class_weights: Vector | None, wide: Array) -> Array | None:
@@ -220,12 +220,12 @@ def weights_like(class_weights: Vector | None, wide: Array) -> Array | None:
 def describe_foreign(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     class_weights: Vector | None = None,
 ) -> tuple[RowState, Split, Array]:
     """Check and describe all rows; return the state, the split and the widened direct rows."""
     p, q, (original_deviation, _) = _check_and_widen(original, direct)
-    keep = arrays.first_argmax(original) if decision is None else _on_device(decision, direct)
+    keep = arrays.first_argmax(original) if prediction is None else _on_device(prediction, direct)
     w = weights_like(class_weights, q)
     moved = arrays.first_argmax(direct if w is None else q * w[None, :]) != keep
     state, part = rule.row_state(p, q, keep, moved, w)
@@ -236,7 +236,7 @@ def describe_foreign(
 def describe(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     weight: Vector | None,
     threads: int,
     class_weights: Vector | None = None,
@@ -245,35 +245,35 @@ def describe(
     if isinstance(direct, np.ndarray):
         weighted = class_weights is not None
         engine = engine_for("describe", row_work(direct), original, direct, weighted=weighted)
-        return engine.describe(original, direct, decision, weight, threads, class_weights)
-    (state,) = row_states(original, direct, decision, class_weights)
+        return engine.describe(original, direct, prediction, weight, threads, class_weights)
+    (state,) = row_states(original, direct, prediction, class_weights)
     return Description.from_state(state, weight, int(np.count_nonzero(state.changed)))
 
 
 def row_states(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     class_weights: Vector | None = None,
 ) -> Iterator[RowState]:
     """Check and describe rows of any library, in blocks of NumPy vectors."""
     if isinstance(direct, np.ndarray):
         for block in numpy_engine.described_blocks(
-            original, direct, decision, class_weights=class_weights
+            original, direct, prediction, class_weights=class_weights
         ):
             yield block.state
     else:
-        yield numpy_state(describe_foreign(original, direct, decision, class_weights)[0])
+        yield numpy_state(describe_foreign(original, direct, prediction, class_weights)[0])
 
 
 def checked_blocks(
-    original: Array, direct: Array, decision: Decisions | None
+    original: Array, direct: Array, prediction: Predictions | None
 ) -> Iterator[CheckedBlock]:
     """Check rows of any library; yield them in blocks of NumPy arrays."""
     if isinstance(direct, np.ndarray):
-        yield from numpy_engine.checked_blocks(original, direct, decision)
+        yield from numpy_engine.checked_blocks(original, direct, prediction)
     else:
-        yield checked_foreign(original, direct, decision)
+        yield checked_foreign(original, direct, prediction)
 
 
 def numpy_state(state: RowState) -> RowState:
@@ -290,36 +290,36 @@ def numpy_state(state: RowState) -> RowState:
 def repair_foreign(
     original: Array,
     direct: Array,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     eta: float,
     dtype: DType,
     class_weights: Vector | None = None,
 ) -> Array:
-    """Return the repaired rows in ``dtype``, the decision strictly the first."""
+    """Return the repaired rows in ``dtype``, the prediction strictly the first."""
     xp = arrays.namespace(direct)
-    state, part, wide = describe_foreign(original, direct, decision, class_weights)
+    state, part, wide = describe_foreign(original, direct, prediction, class_weights)
     level = sum_warning_level(direct.dtype, direct.shape[1])
     repaired = xp.astype(rule.repair_rows(wide, state, part, eta, level), dtype)
-    return rule.make_first(repaired, state.decision, weights_like(class_weights, wide))
+    return rule.make_first(repaired, state.prediction, weights_like(class_weights, wide))
 
 
 def rank_foreign(
-    original: Array, direct: Array, decision: Decisions | None, levels: int
+    original: Array, direct: Array, prediction: Predictions | None, levels: int
 ) -> tuple[RankedRows, Array]:
     """Check all rows and arrange them in the original order; return the widened direct ones too."""
     p, q, deviations = _check_and_widen(original, direct)
     warn_about_pair(deviations, original, direct)
-    keep = None if decision is None else _on_device(decision, direct)
+    keep = None if prediction is None else _on_device(prediction, direct)
     order = ranking.kept_order(original, keep)
     return ranking.rank_rows(p, q, order, levels), q
 
 
 def repair_ranked_foreign(
-    original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: DType
+    original: Array, direct: Array, prediction: Predictions | None, etas: list[float], dtype: DType
 ) -> Array:
     """Return the rows repaired by the nested rule in ``dtype``, the first ranks in order."""
     xp = arrays.namespace(direct)
-    rows, wide = rank_foreign(original, direct, decision, len(etas))
+    rows, wide = rank_foreign(original, direct, prediction, len(etas))
     level = sum_warning_level(direct.dtype, direct.shape[1])
     repaired = ranking.repair_rows(wide, rows, etas, level)
     return ranking.raise_order(xp.astype(repaired, dtype), rows, len(etas))

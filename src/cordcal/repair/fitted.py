@@ -9,10 +9,10 @@ import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, ArrayLike, Arrays, Decisions, DType, Floats, Vector
+from cordcal._numeric.types import Array, ArrayLike, Arrays, DType, Floats, Predictions, Vector
 from cordcal._validation import layouts
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.labels import check_decisions
+from cordcal._validation.labels import check_predictions
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.scores import as_matrix, check_same_shape
@@ -88,9 +88,9 @@ def check_fitted(repair: Estimator) -> None:
 
 
 def check_against_fit(
-    construction: AnyConstruction, direct: Array, decision: ArrayLike | None
-) -> Decisions | None:
-    """Check rows and decisions against those of the fit; return the decisions."""
+    construction: AnyConstruction, direct: Array, prediction: ArrayLike | None
+) -> Predictions | None:
+    """Check rows and predictions against those of the fit; return the predictions."""
     rows, classes = direct.shape
     if classes != construction.n_classes:
         raise InputError(
@@ -98,15 +98,15 @@ def check_against_fit(
             f"has {classes} classes but fit saw {construction.n_classes}",
             "pass the same columns as in fit",
         )
-    if decision is None:
-        if construction.decision_given:
+    if prediction is None:
+        if construction.prediction_given:
             raise InputError(
-                "decision",
-                "is missing: fit had decision=, so transform needs it too",
-                "pass decision=",
+                "prediction",
+                "is missing: fit had prediction=, so transform needs it too",
+                "pass prediction=",
             )
         return None
-    return check_decisions(decision, rows, classes)
+    return check_predictions(prediction, rows, classes)
 
 
 def refuse_ranking(preserve: object, rule: object) -> None:
@@ -125,7 +125,7 @@ def check_rule_dtype(class_weights: Vector | None, dtype: DType) -> None:
 
     The largest product of a distribution is at least 1 / Σ 1/w, which must be a normal number.
     A rival's probability may be subnormal: its rounding, multiplied by its weight, must not move
-    a decision's probability by more than 2^-9.  Other dtypes have room for every ratio of 1e8.
+    a prediction's probability by more than 2^-9.  Other dtypes have room for every ratio of 1e8.
     """
     if class_weights is None or arrays.dtype_name(dtype) != "float16":
         return
@@ -172,7 +172,7 @@ class FittedRepair(Estimator, ABC):
         original: ArrayLike,
         direct: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         dtype: DType | None = None,
         out: Floats | None = None,
         axis: int | None = None,
@@ -184,10 +184,10 @@ class FittedRepair(Estimator, ABC):
         original, direct : array_like of shape (n, K) or (K,)
             The classifier's and the calibrator's probabilities.  Rows of pandas objects are
             matched by index; the result has the order of ``original``.
-        decision : array_like of int, optional
+        prediction : array_like of int, optional
             The class to preserve per row; required if `fit` had one.
         dtype : dtype, optional
-            float64, float32 or float16; by default that of ``direct``.  The decision is
+            float64, float32 or float16; by default that of ``direct``.  The prediction is
             strictly the largest entry in this dtype; under a rule, strictly that of the largest
             weight times probability, with the weights in float64 and in this dtype.
         out : ndarray, optional
@@ -208,16 +208,18 @@ class FittedRepair(Estimator, ABC):
                 raise InputError(
                     "out and axis", "are not supported for dask collections", "omit them"
                 )
-            return collection.transform(self, original, direct, decision, dtype)
-        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+            return collection.transform(self, original, direct, prediction, dtype)
+        original, direct, prediction = align_rows(
+            original=original, direct=direct, prediction=prediction
+        )
         if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
             assert axis is not None
-            return self._transform_dense(original, direct, decision, dtype, out, axis)
+            return self._transform_dense(original, direct, prediction, dtype, out, axis)
         p, q = check_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
-        keep = check_against_fit(self.construction_, q, decision)
+        keep = check_against_fit(self.construction_, q, prediction)
         if not isinstance(q, np.ndarray):
             if out is not None:
                 raise InputError("out", "is supported for NumPy arrays only", "omit it")
@@ -240,14 +242,14 @@ class FittedRepair(Estimator, ABC):
         original: ArrayLike,
         direct: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Explanation:
-        """Explain the repair of each row: decision, masses, interval, and bounds reached.
+        """Explain the repair of each row: prediction, masses, interval, and bounds reached.
 
         Parameters
         ----------
-        original, direct, decision, axis
+        original, direct, prediction, axis
             As for `transform`; a single row gives a table of one row, and every position of a
             dense array is a row.
 
@@ -266,38 +268,40 @@ class FittedRepair(Estimator, ABC):
         array([ True])
         """
         check_fitted(self)
-        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+        original, direct, prediction = align_rows(
+            original=original, direct=direct, prediction=prediction
+        )
         if layouts.lazy_handler(original, direct) is not None:
             raise InputError(
                 "original and direct",
                 "are dask collections, whose rows explain does not read",
                 "compute() the rows to explain first",
             )
-        (original, direct), (decision,) = layouts.flatten_rows(
-            axis, (original, direct), (decision,)
+        (original, direct), (prediction,) = layouts.flatten_rows(
+            axis, (original, direct), (prediction,)
         )
         p, q = check_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]
-        return self._explain(p, q, check_against_fit(self.construction_, q, decision))
+        return self._explain(p, q, check_against_fit(self.construction_, q, prediction))
 
     def _transform_rows(
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions,
+        prediction: Predictions,
         dtype: DType,
     ) -> Floats:
-        """Repair a pair of matrices with checked decisions."""
+        """Repair a pair of matrices with checked predictions."""
         out = output_array(direct, dtype, None, False)
-        self._repair_rows(original, direct, decision, out)
+        self._repair_rows(original, direct, prediction, out)
         return out
 
     def _transform_dense(
         self,
         original: ArrayLike,
         direct: ArrayLike,
-        decision: ArrayLike | None,
+        prediction: ArrayLike | None,
         dtype: DType | None,
         out: Floats | None,
         axis: int,
@@ -310,35 +314,37 @@ class FittedRepair(Estimator, ABC):
             if xp is not np:
                 p, q = (xp.moveaxis(array, place, -1) for array in (original, direct))
                 rows = [xp.reshape(array, (-1, q.shape[-1])) for array in (p, q)]
-                keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
-                repaired = self.transform(*rows, decision=keep, dtype=dtype)
+                keep = None if prediction is None else arrays.to_numpy(prediction).reshape(-1)
+                repaired = self.transform(*rows, prediction=keep, dtype=dtype)
                 return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
             direct = np.asarray(direct, dtype=np.float64)
         target = output_array(direct, dtype, out, False)
         written = np.empty_like(target) if _overlaps(target, original, direct) else target
-        views = layouts.row_views(place, (original, direct, written), (decision,))
-        for first, (p, q, part), (block_decision,) in views:
+        views = layouts.row_views(place, (original, direct, written), (prediction,))
+        for first, (p, q, part), (block_prediction,) in views:
             with renumber_rows(first):
-                self.transform(p, q, decision=block_decision, out=part)
+                self.transform(p, q, prediction=block_prediction, out=part)
         if written is not target:
             target[...] = written
         return target
 
     @abstractmethod
     def _repair_rows(
-        self, original: Floats, direct: Floats, decision: Decisions | None, out: Floats
+        self, original: Floats, direct: Floats, prediction: Predictions | None, out: Floats
     ) -> None:
         """Write repaired NumPy rows to ``out``: one of the inputs, or no overlap with them."""
 
     @abstractmethod
     def _repair_foreign(
-        self, original: Array, direct: Array, decision: Decisions | None, dtype: DType
+        self, original: Array, direct: Array, prediction: Predictions | None, dtype: DType
     ) -> Array:
         """Return repaired rows of another library, on their device."""
 
     @abstractmethod
-    def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
-        """Explain rows with checked decisions."""
+    def _explain(
+        self, original: Array, direct: Array, prediction: Predictions | None
+    ) -> Explanation:
+        """Explain rows with checked predictions."""
 
 
 def _weights_of(rule: PredictionRule | None) -> Vector | None:

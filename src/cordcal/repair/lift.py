@@ -1,4 +1,4 @@
-"""Lift: preserve the decision, and learn from labels how confident to be of it."""
+"""Lift: preserve the prediction, and learn from labels how confident to be of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ import numpy.typing as npt
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum, row_blocks
-from cordcal._numeric.types import Array, ArrayLike, Arrays, Decisions, DType, Floats, Meta, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Arrays,
+    DType,
+    Floats,
+    Meta,
+    Predictions,
+    Vector,
+)
 from cordcal._validation import layouts
-from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.labels import check_predictions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
@@ -28,7 +37,7 @@ from cordcal.repair.rule import RowState
 
 @dataclass(frozen=True, slots=True)
 class Masses:
-    """The direct masses b on the decisions, and 1 − b, as two vectors."""
+    """The direct masses b on the predictions, and 1 − b, as two vectors."""
 
     mass: Vector
     rest: Vector
@@ -100,7 +109,7 @@ class Lift(FittedRepair):
         direct: ArrayLike,
         labels: ArrayLike,
         *,
-        decision: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Self:
@@ -114,7 +123,7 @@ class Lift(FittedRepair):
             The calibrator's probabilities for the same rows, ideally rows it was not fitted on.
         labels : array_like of int of shape (n,)
             The true classes, as column indices.
-        decision : array_like of int, optional
+        prediction : array_like of int, optional
             The class to preserve per row; by default the argmax of ``original`` (ties go to
             the smallest index).
         sample_weight : array_like, optional
@@ -134,11 +143,11 @@ class Lift(FittedRepair):
         """
         if labels is None:
             raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
-        original, direct, labels, decision, sample_weight = align_rows(
+        original, direct, labels, prediction, sample_weight = align_rows(
             original=original,
             direct=direct,
             labels=labels,
-            decision=decision,
+            prediction=prediction,
             sample_weight=sample_weight,
         )
         collection = layouts.lazy_handler(original, direct)
@@ -146,7 +155,7 @@ class Lift(FittedRepair):
             classes = int(np.shape(direct)[-1 if axis is None else axis])
             weights = self._class_weights(classes)
             parts = list(
-                _described(axis, original, direct, labels, decision, sample_weight, weights)
+                _described(axis, original, direct, labels, prediction, sample_weight, weights)
             )
         elif axis is not None:
             raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
@@ -157,7 +166,7 @@ class Lift(FittedRepair):
                 direct=direct,
                 original=original,
                 labels=labels,
-                decision=decision,
+                prediction=prediction,
                 sample_weight=sample_weight,
             )
         if sample_weight is not None:
@@ -168,15 +177,15 @@ class Lift(FittedRepair):
             classes,
             None,
             weighted=sample_weight is not None,
-            decision_given=decision is not None,
+            prediction_given=prediction is not None,
         )
 
     def _fit(
         self,
         original: Floats,
         direct: Floats,
-        labels: Decisions,
-        decision: Decisions,
+        labels: Predictions,
+        prediction: Predictions,
         weight: Vector | None,
         *,
         held_out: Masses | None = None,
@@ -186,9 +195,11 @@ class Lift(FittedRepair):
         ``held_out`` replaces their direct masses by those of models not fitted on the rows.
         """
         class_weights = self._class_weights(direct.shape[1])
-        parts = list(_labelled(original, direct, labels, decision, weight, class_weights))
+        parts = list(_labelled(original, direct, labels, prediction, weight, class_weights))
         weighted = weight is not None
-        return self._learn(parts, direct.shape[1], held_out, weighted=weighted, decision_given=True)
+        return self._learn(
+            parts, direct.shape[1], held_out, weighted=weighted, prediction_given=True
+        )
 
     def _learn(
         self,
@@ -197,7 +208,7 @@ class Lift(FittedRepair):
         held_out: Masses | None,
         *,
         weighted: bool,
-        decision_given: bool,
+        prediction_given: bool,
     ) -> Self:
         check_mode(self.mode)
         rows = _LabelledRows(
@@ -208,12 +219,12 @@ class Lift(FittedRepair):
         )
         weight = rows.weight if weighted else None
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
-        right = rows.label == rows.decision
+        right = rows.label == rows.prediction
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
         chosen_rule = check_rule(self.rule, classes)
         class_weights = self._class_weights(classes)
         mass, rest = lift_rule.confidence(fitted.curve, rows.mass, rows.rest)
-        lower = _lower(self.mode, rows.lower, rows.decision, classes, class_weights)
+        lower = _lower(self.mode, rows.lower, rows.prediction, classes, class_weights)
         _, _, low, high = rule.clip_to_interval(mass, rest, lower)
         construction = LiftConstruction(
             n=len(right),
@@ -229,7 +240,7 @@ class Lift(FittedRepair):
             n_changed=int(rows.changed.sum()),
             n_at_lower=int(low.sum()),
             n_at_upper=int(high.sum()),
-            decision_given=decision_given,
+            prediction_given=prediction_given,
             effective_n=_effective(rows.weight),
         )
         # In one step, so that an interrupted fit leaves the previous one intact.
@@ -245,7 +256,7 @@ class Lift(FittedRepair):
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         out: Floats,
     ) -> None:
         weights = self._fitted_weights(out.dtype)
@@ -254,11 +265,11 @@ class Lift(FittedRepair):
         if (
             is_plain
             and len(direct) == 1
-            and numpy_engine.repair_row(original, direct, decision, self._mass_of_row, out)
+            and numpy_engine.repair_row(original, direct, prediction, self._mass_of_row, out)
         ):
             return
         for block in numpy_engine.described_blocks(
-            original, direct, decision, class_weights=weights
+            original, direct, prediction, class_weights=weights
         ):
             state, target = block.state, out[block.rows]
             mass, rest = lift_rule.confidence(
@@ -266,7 +277,7 @@ class Lift(FittedRepair):
             )
             inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
             if self.mode == "cap" and low.any():
-                target[...] = lift_rule.keep_decision(
+                target[...] = lift_rule.keep_prediction(
                     block.direct, state, block.part, mass, rest, out.dtype, self.mode, weights
                 )
             else:
@@ -278,19 +289,19 @@ class Lift(FittedRepair):
         return inside, inside_rest
 
     def _repair_foreign(
-        self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None, dtype: DType
+        self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
     ) -> Any:
         weights = self._fitted_weights(dtype)
-        state, part, wide = dispatch.describe_foreign(original, direct, decision, weights)
+        state, part, wide = dispatch.describe_foreign(original, direct, prediction, weights)
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         like = dispatch.weights_like(weights, wide)
-        return lift_rule.keep_decision(wide, state, part, mass, rest, dtype, self.mode, like)
+        return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.mode, like)
 
     def _explain(
-        self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None
+        self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
         weights = self._fitted_weights()
-        states = list(dispatch.row_states(original, direct, decision, weights))
+        states = list(dispatch.row_states(original, direct, prediction, weights))
         column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
@@ -298,10 +309,10 @@ class Lift(FittedRepair):
         reference, rest = lift_rule.confidence(
             self.curve_, column["direct_mass"], column["direct_rest"]
         )
-        lower = _lower(self.mode, column["lower"], column["decision"], direct.shape[1], weights)
+        lower = _lower(self.mode, column["lower"], column["prediction"], direct.shape[1], weights)
         mass, _, low, high = rule.clip_to_interval(reference, rest, lower)
         return Explanation(
-            column["decision"],
+            column["prediction"],
             column["direct_mass"],
             reference,
             lower,
@@ -345,8 +356,8 @@ def check_mode(mode: object) -> None:
 class _LabelledRows:
     """Calibration rows, described: vectors with one entry per row."""
 
-    decision: Decisions
-    label: Decisions
+    prediction: Predictions
+    label: Predictions
     weight: Vector
     mass: Vector
     rest: Vector
@@ -359,17 +370,17 @@ def _described(
     original: ArrayLike,
     direct: ArrayLike,
     labels: ArrayLike,
-    decision: ArrayLike | None,
+    prediction: ArrayLike | None,
     weight: ArrayLike | None,
     class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     """Check and describe the rows; dense arrays in several views."""
     if not layouts.is_dense(axis, original, direct):
-        yield from _checked(original, direct, labels, decision, weight, class_weights)
+        yield from _checked(original, direct, labels, prediction, weight, class_weights)
         return
     assert axis is not None
     check_same_shape(original, "original", direct, "direct")
-    row_vectors = (labels, decision, weight)
+    row_vectors = (labels, prediction, weight)
     for _, (p, q), vectors in layouts.row_views(axis, (original, direct), row_vectors):
         label, keep, w = vectors
         yield from _checked(p, q, label, keep, w, class_weights)
@@ -381,25 +392,25 @@ def _described_block(
     original: ArrayLike,
     direct: ArrayLike,
     labels: ArrayLike,
-    decision: ArrayLike | None = None,
+    prediction: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> list[_LabelledRows]:
     """Check and describe one block of a lazy collection."""
-    return list(_checked(original, direct, labels, decision, sample_weight, class_weights))
+    return list(_checked(original, direct, labels, prediction, sample_weight, class_weights))
 
 
 def _checked(
     original: ArrayLike,
     direct: ArrayLike,
     labels: ArrayLike,
-    decision: ArrayLike | None,
+    prediction: ArrayLike | None,
     weight: ArrayLike | None,
     class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     p, q = check_pair(original, direct)
     rows, classes = q.shape
-    label = check_decisions(labels, rows, classes, "labels")
-    keep = None if decision is None else check_decisions(decision, rows, classes)
+    label = check_predictions(labels, rows, classes, "labels")
+    keep = None if prediction is None else check_predictions(prediction, rows, classes)
     w = None if weight is None else check_weights(weight, rows, some=False)
     yield from _labelled(p, q, label, keep, w, class_weights)
 
@@ -407,18 +418,18 @@ def _checked(
 def _labelled(
     original: Array,
     direct: Array,
-    label: Decisions,
-    decision: Decisions | None,
+    label: Predictions,
+    prediction: Predictions | None,
     weight: Vector | None,
     class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     """Describe checked rows block by block."""
     w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in dispatch.row_states(original, direct, decision, class_weights):
-        at = slice(start, start + len(state.decision))
+    for state in dispatch.row_states(original, direct, prediction, class_weights):
+        at = slice(start, start + len(state.prediction))
         yield _LabelledRows(
-            state.decision,
+            state.prediction,
             label[at],
             w[at],
             state.direct_mass,
@@ -432,7 +443,7 @@ def _labelled(
 def _lower(
     mode: Mode,
     lower: Vector,
-    decision: Decisions,
+    prediction: Predictions,
     classes: int,
     class_weights: Vector | None,
 ) -> Vector:
@@ -442,7 +453,7 @@ def _lower(
     if class_weights is None:
         return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
     margin = rule.rounding_margin(float(class_weights.max()), np.float64)
-    least = lift_rule.min_masses(class_weights, margin, xp=np)[decision]
+    least = lift_rule.min_masses(class_weights, margin, xp=np)[prediction]
     return np.asarray(np.minimum(lower, least))
 
 
@@ -451,17 +462,17 @@ def _effective(weight: Vector) -> float:
     return float(scaled.sum() ** 2 / (scaled * scaled).sum())
 
 
-def decision_masses(direct: Vector, decision: Decisions) -> Masses:
+def prediction_masses(direct: Vector, prediction: Predictions) -> Masses:
     """Return b and 1 − b, stabilised as in a repair, so that both are positive."""
     mass, rest = np.empty(len(direct)), np.empty(len(direct))
     for at in row_blocks(*direct.shape):
-        mass[at], rest[at] = numpy_engine.decision_masses(direct[at], decision[at])
+        mass[at], rest[at] = numpy_engine.prediction_masses(direct[at], prediction[at])
     return Masses(mass, rest)
 
 
 def lift_confidences(
     confidence: ArrayLike,
-    decision: ArrayLike | None,
+    prediction: ArrayLike | None,
     rest: ArrayLike,
     mode: Mode = "raise",
     *,
@@ -476,7 +487,7 @@ def lift_confidences(
     ----------
     confidence : array_like of shape (n,)
         The probability that each prediction is right, between 0 and 1.
-    decision : array_like of int of shape (n,)
+    prediction : array_like of int of shape (n,)
         The prediction per row, which becomes the largest entry.
     rest : array_like of shape (n, K)
         How to distribute one minus the confidence over the other classes, such as the
@@ -487,7 +498,7 @@ def lift_confidences(
         raises it to the smallest value that is; ``"cap"`` keeps it, lowers larger classes to
         just below it and raises the smaller ones.
     dtype : dtype, optional
-        float64, float32 or float16; by default that of ``rest``.  The decision is strictly
+        float64, float32 or float16; by default that of ``rest``.  The prediction is strictly
         the largest entry in this dtype.
 
     Returns
@@ -512,11 +523,13 @@ def lift_confidences(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
-    confidence, decision, rest = align_rows(confidence=confidence, decision=decision, rest=rest)
+    confidence, prediction, rest = align_rows(
+        confidence=confidence, prediction=prediction, rest=rest
+    )
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
     matrix = np.atleast_2d(shares)
     rows, classes = matrix.shape
-    keep = check_decisions(decision, rows, classes)
+    keep = check_predictions(prediction, rows, classes)
     mass = _checked_confidence(confidence, rows)
     output = matrix.dtype if dtype is None else output_dtype(matrix, dtype)
     result = np.empty(matrix.shape, output)
@@ -530,10 +543,10 @@ def lift_confidences(
 
 
 def _lift_block(
-    mass: Vector, decision: Decisions, rest: Vector, dtype: DType, mode: Mode
+    mass: Vector, prediction: Predictions, rest: Vector, dtype: DType, mode: Mode
 ) -> Floats:
-    """Lift some rows, as distributions with half of their mass on the decision."""
-    chosen = rule.chosen_entries(rest, decision, xp=np)
+    """Lift some rows, as distributions with half of their mass on the prediction."""
+    chosen = rule.chosen_entries(rest, prediction, xp=np)
     others = np.where(chosen, 0.0, rest)
     # Scaled by the largest entry first, so that no sum of many large numbers overflows.
     largest = others.max(axis=1, keepdims=True)
@@ -541,9 +554,9 @@ def _lift_block(
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
     total = lane_sum(others)[:, None]
     half = np.where(chosen, 0.5, 0.5 * (others / total))
-    part, unmoved = rule.split(half, decision), np.zeros(len(mass), dtype=bool)
-    state = rule.split_state(part, rule.normalised(part), decision, unmoved, xp=np)
-    return np.asarray(lift_rule.keep_decision(half, state, part, mass, 1.0 - mass, dtype, mode))
+    part, unmoved = rule.split(half, prediction), np.zeros(len(mass), dtype=bool)
+    state = rule.split_state(part, rule.normalised(part), prediction, unmoved, xp=np)
+    return np.asarray(lift_rule.keep_prediction(half, state, part, mass, 1.0 - mass, dtype, mode))
 
 
 def _checked_confidence(confidence: ArrayLike, rows: int) -> Vector:

@@ -1,11 +1,11 @@
 """The row rule of Lift, written against the array API as ``rule.py`` is for CORD.
 
-A curve with three parameters maps the direct mass b on the decision to a confidence s.  The
+A curve with three parameters maps the direct mass b on the prediction to a confidence s.  The
 other classes share 1 − s in their direct ratios (``raise``), or such that none of them
 reaches s (``cap``).  ``mass`` and ``rest`` are s and 1 − s, carried separately.
 
 `fit_curve` fits the three parameters, a convex problem, with a certificate.  The loss is the
-weighted logistic loss of "the decision is right" in z = α·log b − β·log(1 − b) + γ, before
+weighted logistic loss of "the prediction is right" in z = α·log b − β·log(1 − b) + γ, before
 clipping, with a ridge penalty towards the identity and α, β ≥ 0.  The ridge is the one of four
 strengths under which the rows are most likely.
 """
@@ -25,7 +25,7 @@ from cordcal.repair.rule import (
     SMALLEST,
     RowState,
     Split,
-    at_decision,
+    at_prediction,
     chosen_entries,
     clip_to_interval,
     make_first,
@@ -90,7 +90,7 @@ def min_masses(class_weights: Array, margin: tuple[float, float], *, xp: Namespa
 
 
 def class_caps(mass: Array, own: Array, class_weights: Array, margin: tuple[float, float]) -> Array:
-    """Return how large each class may be below a decision with this mass and weight.
+    """Return how large each class may be below a prediction with this mass and weight.
 
     ``margin`` is that of `rounding_margin`, so that rounding cannot make another class first.
     """
@@ -125,7 +125,7 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None 
         order = xp.argsort(others / cap, axis=1)
         caps = xp.take_along_axis(cap, order, axis=1)
         above = xp.flip(xp.cumulative_sum(xp.flip(caps, axis=1), axis=1), axis=1) - caps
-    # Column i sums the i + 1 entries that are capped last; the first is the decision's zero.
+    # Column i sums the i + 1 entries that are capped last; the first is the prediction's zero.
     tails = xp.cumulative_sum(xp.take_along_axis(others, order, axis=1), axis=1)
     left = total[:, None] - above
     positive = tails > 0.0
@@ -134,7 +134,7 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None 
     return xp.where(water_filled > cap, zeros + cap, water_filled)
 
 
-def keep_decision(
+def keep_prediction(
     direct: Array,
     state: RowState,
     part: Split,
@@ -144,42 +144,42 @@ def keep_decision(
     mode: Mode,
     class_weights: Array | None = None,
 ) -> Array:
-    """Return rows in ``dtype`` with s on the decision, which is strictly the prediction."""
+    """Return rows in ``dtype`` with s on the prediction, which is strictly the prediction."""
     xp = namespace(direct)
     inside, inside_rest, low, _ = clip_to_interval(mass, rest, state.lower)
-    raised = rebuild(direct, state.decision, part, inside, inside_rest)
-    raised = make_first(xp.astype(raised, dtype), state.decision, class_weights)
+    raised = rebuild(direct, state.prediction, part, inside, inside_rest)
+    raised = make_first(xp.astype(raised, dtype), state.prediction, class_weights)
     if mode == "raise" or not bool(xp.any(low)):
         return raised
-    capped = cap_row(direct, state.decision, part, mass, dtype, class_weights)
+    capped = cap_row(direct, state.prediction, part, mass, dtype, class_weights)
     return xp.where(low[:, None], capped, raised)
 
 
 def cap_row(
     direct: Array,
-    decision: Array,
+    prediction: Array,
     part: Split,
     mass: Array,
     dtype: DType,
     class_weights: Array | None = None,
 ) -> Array:
-    """Return rows in ``dtype`` with s on the decision and every other class below it.
+    """Return rows in ``dtype`` with s on the prediction and every other class below it.
 
     Where the other classes cannot hold 1 − s below s, s is raised just enough.
     """
     xp = namespace(direct)
-    chosen = chosen_entries(direct, decision, xp=xp)
+    chosen = chosen_entries(direct, prediction, xp=xp)
     least: Array = xp.ones_like(mass) * min_mass(direct.shape[1], dtype)
     if class_weights is not None:
         margin = rounding_margin(float(xp.max(class_weights)), dtype)
-        least = at_decision(min_masses(class_weights, margin, xp=xp), direct, decision, xp=xp)
+        least = at_prediction(min_masses(class_weights, margin, xp=xp), direct, prediction, xp=xp)
     narrow = xp.astype(xp.where(mass < least, least, mass), dtype)
     wide = xp.astype(narrow, direct.dtype)
-    others = rebuild(direct, decision, part, xp.zeros_like(mass), 1.0 - wide)
+    others = rebuild(direct, prediction, part, xp.zeros_like(mass), 1.0 - wide)
     if class_weights is None:
         cap = xp.astype(next_below(narrow), direct.dtype)
     else:
-        own = at_decision(class_weights, direct, decision, xp=xp)
+        own = at_prediction(class_weights, direct, prediction, xp=xp)
         cap = class_caps(wide, own, class_weights, margin)
     water_filled = xp.astype(water_fill(others, cap, 1.0 - wide), dtype)
     return xp.where(chosen, narrow[:, None], water_filled)
@@ -215,14 +215,14 @@ class Fitted:
 def fit_curve(
     mass: Vector, rest: Vector, right: npt.NDArray[np.bool_], weight: Vector | None
 ) -> Fitted:
-    """Return the curve that best predicts whether decisions with these masses are right.
+    """Return the curve that best predicts whether predictions with these masses are right.
 
     Parameters
     ----------
     mass, rest : ndarray
         b and 1 − b, both positive.
     right : ndarray of bool
-        Whether each decision is right.
+        Whether each prediction is right.
     weight : ndarray, optional
         Weights of the rows; their sum is the number of rows that the ridge is compared with.
     """

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
 from cordcal._numeric.arrays import lane_sum, lane_sum_of_row, row_blocks, scratch
 from cordcal._numeric.exact import ExactSum, weighted
-from cordcal._numeric.types import Decisions, Flags, Floats, Matrix, NumPyDType, Vector
+from cordcal._numeric.types import Flags, Floats, Matrix, NumPyDType, Predictions, Vector
 from cordcal._validation.scores import (
     are_distributions,
     probability_errors,
@@ -70,7 +70,7 @@ class CheckedBlock:
     rows: slice
     original: Floats
     direct: Floats
-    decision: Decisions | None
+    prediction: Predictions | None
     wide_original: Vector
     wide_direct: Vector
     original_deviation: float
@@ -82,7 +82,7 @@ class CheckedBlock:
 
 
 def checked_blocks(
-    original: Floats, direct: Floats, decision: Decisions | None, *, first: int = 0
+    original: Floats, direct: Floats, prediction: Predictions | None, *, first: int = 0
 ) -> Iterator[CheckedBlock]:
     """Check the rows block by block; warn once about inexact sums at the end.
 
@@ -97,7 +97,7 @@ def checked_blocks(
             if not are_distributions(probabilities.min(), most, probabilities.dtype):
                 _raise_for(original, direct, at.start, first)
         worst = list(map(max, worst, deviations))
-        keep = None if decision is None else decision[at]
+        keep = None if prediction is None else prediction[at]
         yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
     warn_about_pair(worst, original, direct)
 
@@ -133,7 +133,7 @@ def _row_sums(wide: Vector) -> Vector:
 def described_blocks(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     *,
     class_weights: Vector | None = None,
     reference_weight: float = 0.5,
@@ -150,7 +150,7 @@ def described_blocks(
         for at in blocks:
             p, q = original[at], direct[at]
             wide = np.asarray(p, dtype=np.float64)
-            keep = np.argmax(p, axis=1) if decision is None else decision[at]
+            keep = np.argmax(p, axis=1) if prediction is None else prediction[at]
             with np.errstate(invalid="ignore"):  # infinities of both signs get an error later
                 sums, columns = np.einsum("ij->i", wide), _split_columns(q, keep, memory)
             deviations = deviation(sums), deviation(columns.entry + columns.rest)
@@ -193,9 +193,9 @@ def _rival(part: Split, top: Vector, class_weights: Vector) -> Vector:
 
 
 def _original_masses(
-    original: Matrix, decision: Decisions, moved: Flags, class_weights: Vector | None
+    original: Matrix, prediction: Predictions, moved: Flags, class_weights: Vector | None
 ) -> tuple[Vector, Vector]:
-    """Return the original masses on the decisions of changed rows, and their complements.
+    """Return the original masses on the predictions of changed rows, and their complements.
 
     The other rows, which are most of them, do not need these masses.
     """
@@ -205,19 +205,19 @@ def _original_masses(
         rows = original[changed]
         if class_weights is not None:
             rows = rule.unweighted(rows, class_weights)
-        mass[changed], rest[changed] = decision_masses(rows, decision[changed])
+        mass[changed], rest[changed] = prediction_masses(rows, prediction[changed])
     return mass, rest
 
 
-def decision_masses(rows: Floats, decision: Decisions) -> tuple[Vector, Vector]:
-    """Return the stabilised masses on the decisions, and their complements."""
-    columns = _split_columns(rows, decision, np.empty(_column_entries(*rows.shape)))
+def prediction_masses(rows: Floats, prediction: Predictions) -> tuple[Vector, Vector]:
+    """Return the stabilised masses on the predictions, and their complements."""
+    columns = _split_columns(rows, prediction, np.empty(_column_entries(*rows.shape)))
     mass, rest = rule.normalised(columns.stabilised())
     return mass, rest
 
 
 class _Columns(NamedTuple):
-    """Rows split at their decisions, with the tails class by class; see `rule.Split`."""
+    """Rows split at their predictions, with the tails class by class; see `rule.Split`."""
 
     entry: Vector
     tail: Matrix
@@ -253,14 +253,14 @@ def _column_entries(rows: int, classes: int) -> int:
     return rows * (classes + 8)
 
 
-def _split_columns(rows: Floats, decision: Decisions, memory: Vector) -> _Columns:
-    """Split each row between its decision and the other classes; the tails lie in ``memory``."""
+def _split_columns(rows: Floats, prediction: Predictions, memory: Vector) -> _Columns:
+    """Split each row between its prediction and the other classes; the tails lie in ``memory``."""
     entries = memory[: rows.size]
     lanes = memory[rows.size : _column_entries(*rows.shape)]
     columns = entries.reshape(rows.shape[::-1])
     columns[...] = rows.T
     smallest = columns.min(axis=0)
-    chosen = decision * len(rows) + np.arange(len(rows))
+    chosen = prediction * len(rows) + np.arange(len(rows))
     entry = entries[chosen]
     entries[chosen] = 0.0
     tail = columns.T
@@ -306,7 +306,7 @@ MeanTarget = Literal["direct", "reference", "projected"]
 def describe(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     weight: Vector | None,
     threads: int = 1,
     class_weights: Vector | None = None,
@@ -322,7 +322,7 @@ def describe(
     for block in described_blocks(
         original,
         direct,
-        decision,
+        prediction,
         class_weights=class_weights,
         reference_weight=reference_weight,
     ):
@@ -430,7 +430,7 @@ def at_bound(rest: Vector, slope: Vector) -> npt.NDArray[np.int8]:
 def repair(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     eta: float,
     out: Floats,
     threads: int = 1,
@@ -439,19 +439,19 @@ def repair(
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> None:
-    """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
+    """Write the repaired rows to ``out``, in its dtype, the prediction strictly the largest."""
 
     def mass_of_row(state: RowState, xp: Any) -> tuple[float, float]:
         return rule.repaired_mass(eta, state, xp=xp)
 
     # A row may stay as it is at η = 0, and class weights need another last step.
     is_plain = eta != 0.0 and class_weights is None and reference_weight == 0.5
-    if is_plain and len(direct) == 1 and repair_row(original, direct, decision, mass_of_row, out):
+    if is_plain and len(direct) == 1 and repair_row(original, direct, prediction, mass_of_row, out):
         return
     for block in described_blocks(
         original,
         direct,
-        decision,
+        prediction,
         class_weights=class_weights,
         reference_weight=reference_weight,
         first=first,
@@ -460,7 +460,7 @@ def repair(
 
 
 def _write(eta: float, block: Block, out: Floats, class_weights: Vector | None) -> None:
-    """Write the rows of `rule.repair_rows`, rounded, with the decision strictly first."""
+    """Write the rows of `rule.repair_rows`, rounded, with the prediction strictly first."""
     state, part = block.state, block.part
     mass, rest = rule.repaired_mass(eta, state, xp=np)
     same = rule.unchanged(part, state, block.level) if eta == 0.0 else None
@@ -475,13 +475,13 @@ def write_rows(
     same: Flags | None = None,
     class_weights: Vector | None = None,
 ) -> None:
-    """Write `rule.rebuild` of these masses, rounded, with the decision strictly first.
+    """Write `rule.rebuild` of these masses, rounded, with the prediction strictly first.
 
-    That is `rule.raise_decision`, or `rule.enforce_rule` with class weights.  The same bits,
+    That is `rule.raise_prediction`, or `rule.enforce_rule` with class weights.  The same bits,
     but without temporaries: it overwrites the tail, which is not read again.
     Rows in ``same`` are written as supplied.
     """
-    part, decision = block.part, block.state.decision
+    part, prediction = block.part, block.state.prediction
     scale, factor = part.scale, rest / part.rest
     if same is not None:
         mass = np.where(same, part.entry, mass)
@@ -500,13 +500,13 @@ def write_rows(
         tied = np.flatnonzero(top <= rival)
         if tied.size:
             top[tied] = rule.next_above(rival[tied])
-    columns[decision, np.arange(len(top))] = top
+    columns[prediction, np.arange(len(top))] = top
     out[...] = columns.T
     if class_weights is not None and part.rival is not None and part.own is not None:
         margin, slack = rule.rounding_margin(float(class_weights.max()), out.dtype)
         close = np.flatnonzero(~(part.own * mass > (part.rival * factor) * margin + slack))
         if close.size:
-            out[close] = rule.enforce_rule(out[close], decision[close], class_weights)
+            out[close] = rule.enforce_rule(out[close], prediction[close], class_weights)
 
 
 class _Numbers:
@@ -539,7 +539,7 @@ MassOfRow = Callable[[RowState, Any], tuple[float, float]]
 def repair_row(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     mass_of_row: MassOfRow,
     out: Floats,
 ) -> bool:
@@ -548,7 +548,7 @@ def repair_row(
     That is a row that is invalid, has an exact zero or a tie, or does not sum to one.
     """
     p, q = original[0], np.array(direct[0], dtype=np.float64)
-    keep = int(p.argmax() if decision is None else decision[0])
+    keep = int(p.argmax() if prediction is None else prediction[0])
     part, masses = _split_row(q, keep, direct.dtype), (0.0, 0.0)
     if part is None or part.top == part.entry:
         return False
@@ -572,7 +572,7 @@ def repair_row(
 
 
 def _split_row(row: Vector, keep: int, dtype: NumPyDType) -> Split | None:
-    """Split one row at its decision, whose entry becomes zero; None if it needs `stabilised`."""
+    """Split one row at its prediction, whose entry becomes zero; None if it needs `stabilised`."""
     entry, smallest = float(row[keep]), float(np.minimum.reduce(row))
     row[keep] = 0.0
     rest, top = lane_sum_of_row(row), float(np.maximum.reduce(row))
@@ -585,14 +585,14 @@ def _split_row(row: Vector, keep: int, dtype: NumPyDType) -> Split | None:
 
 def rank_block(block: CheckedBlock, levels: int) -> RankedRows:
     """Arrange the rows of a checked block in the original order."""
-    order = ranking.kept_order(block.original, block.decision)
+    order = ranking.kept_order(block.original, block.prediction)
     return ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
 
 
 def repair_ranked(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     etas: Vector,
     out: Floats,
     threads: int = 1,
@@ -601,7 +601,7 @@ def repair_ranked(
 ) -> None:
     """Write the repaired rows to ``out``, in its dtype, the first ranks in order."""
     scalars = etas.tolist()
-    for block in checked_blocks(original, direct, decision, first=first):
+    for block in checked_blocks(original, direct, prediction, first=first):
         rows = rank_block(block, len(scalars))
         wide = ranking.repair_rows(block.wide_direct, rows, scalars, block.level)
         out[block.rows] = ranking.raise_order(wide.astype(out.dtype), rows, len(scalars))

@@ -77,15 +77,15 @@ class Level:
     weight: Array
 
 
-def kept_order(original: Array, decision: Array | None, *, xp: Namespace | None = None) -> Array:
+def kept_order(original: Array, prediction: Array | None, *, xp: Namespace | None = None) -> Array:
     """Return the classes of each row from first to last, ties to the smallest index.
 
-    With ``decision``, that class comes first and the others follow in original order.
+    With ``prediction``, that class comes first and the others follow in original order.
     """
     xp = namespace(original) if xp is None else xp
     keys = original
-    if decision is not None:
-        chosen = rule.chosen_entries(original, decision, xp=xp)
+    if prediction is not None:
+        chosen = rule.chosen_entries(original, prediction, xp=xp)
         # Two is larger than any probability.
         keys = xp.where(chosen, xp.ones_like(original) * 2, original)
     if xp is np:  # NumPy has no descending sort, and negation is exact

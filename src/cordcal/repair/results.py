@@ -22,11 +22,11 @@ class Construction(Record):
     n_classes : int
         Classes (columns).
     direct_mean : float
-        Mean direct mass on the decisions (b̄).
+        Mean direct mass on the predictions (b̄).
     target : float
         The mean to retain: ``direct_mean``, or the nearest attainable mean (Eq. 6).
     attainable : tuple of float
-        The smallest and the largest mean that preserve every decision.
+        The smallest and the largest mean that preserve every prediction.
     attained : float
         The mean of the repaired masses.
     eta : float
@@ -35,8 +35,8 @@ class Construction(Record):
         Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
         Rows whose repaired mass is at an end of its interval.
-    decision_given : bool
-        Whether the caller passed ``decision=``.
+    prediction_given : bool
+        Whether the caller passed ``prediction=``.
     passes : int
         How many passes over the rows found the scalar.
     effective_n : float
@@ -53,7 +53,7 @@ class Construction(Record):
     n_changed: int
     n_at_lower: int
     n_at_upper: int
-    decision_given: bool
+    prediction_given: bool
     # The number of passes is not part of the result.
     passes: int = field(compare=False)
     effective_n: float
@@ -79,7 +79,7 @@ class Construction(Record):
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
             f"{self.n_at_upper:,} upper\n"
             f"  predictions                         "
-            f"{'passed as decision=' if self.decision_given else 'argmax of the original'}"
+            f"{'passed as prediction=' if self.prediction_given else 'argmax of the original'}"
         )
 
 
@@ -113,13 +113,13 @@ class RankingConstruction(Record):
 
     @property
     def n_changed(self) -> int:
-        """Rows whose direct mass on the decision is below a class of the repaired tail."""
+        """Rows whose direct mass on the prediction is below a class of the repaired tail."""
         return self.levels[0].n_changed
 
     @property
-    def decision_given(self) -> bool:
-        """Whether the caller passed ``decision=``."""
-        return self.levels[0].decision_given
+    def prediction_given(self) -> bool:
+        """Whether the caller passed ``prediction=``."""
+        return self.levels[0].prediction_given
 
     @classmethod
     def from_dict(cls, values: Meta) -> RankingConstruction:
@@ -150,14 +150,14 @@ class Explanation:
 
     Attributes
     ----------
-    decision : ndarray of int
+    prediction : ndarray of int
         The class that is preserved.
     direct_mass : ndarray
         b, its direct mass.
     reference : ndarray
         g, the mass the repair starts from (Eq. 5).
     lower : ndarray
-        The smallest mass that preserves the decision (Eq. 4).
+        The smallest mass that preserves the prediction (Eq. 4).
     repaired_mass : ndarray
         s, its repaired mass, before rounding to the output dtype.
     changed : ndarray of bool
@@ -166,7 +166,7 @@ class Explanation:
         -1 where s is at the lower end of its interval, 1 at the upper end, otherwise 0.
     """
 
-    decision: npt.NDArray[np.intp]
+    prediction: npt.NDArray[np.intp]
     direct_mass: npt.NDArray[np.float64]
     reference: npt.NDArray[np.float64]
     lower: npt.NDArray[np.float64]
@@ -175,14 +175,14 @@ class Explanation:
     at_bound: npt.NDArray[np.int8]
 
     def __len__(self) -> int:
-        return int(self.decision.shape[0])
+        return int(self.prediction.shape[0])
 
     def to_dict(self) -> dict[str, Floats]:
         """Return the vectors by name, for a data frame; ``lower_2`` is that of rank 2."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.decision.ndim == 1:
+        if self.prediction.ndim == 1:
             return columns
-        ranks = range(self.decision.shape[1])
+        ranks = range(self.prediction.shape[1])
         return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in columns.items() for r in ranks}
 
     def __repr__(self) -> str:
@@ -221,8 +221,8 @@ class LiftConstruction(Record):
         Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
         Rows whose confidence was moved to an end of its interval.
-    decision_given : bool
-        Whether the caller passed ``decision=``.
+    prediction_given : bool
+        Whether the caller passed ``prediction=``.
     effective_n : float
         (Σw)² / Σw², the effective sample size.
     """
@@ -242,7 +242,7 @@ class LiftConstruction(Record):
     n_changed: int
     n_at_lower: int
     n_at_upper: int
-    decision_given: bool
+    prediction_given: bool
     effective_n: float
 
     @property

@@ -1,6 +1,6 @@
 """The row rule of CORD, written against the array API: the specification.
 
-Section 3 of the paper, one function per step: `split` a row between the decision and the
+Section 3 of the paper, one function per step: `split` a row between the prediction and the
 other classes, compute its interval and reference (`row_state`), the `response` to the shared
 scalar, `rebuild` the row.  `repair_rows` is all of it.  Interval, response, clipping and
 stabilisation are written here once; every other module calls them, except the compiled
@@ -51,7 +51,7 @@ SMALLEST = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
 }
-# How many representable numbers a decision may rise after rounding before its rivals fall instead.
+# How many representable numbers a prediction may rise after rounding before its rivals fall.
 RAISED_STEPS = 8
 
 RowSum = Callable[[Array], Array]
@@ -90,10 +90,10 @@ class RowState:
 
     ``reference`` and ``reference_rest`` are g and 1 − g of Eq. (5), ``lower`` is the left
     end of the interval in Eq. (4), ``direct_mass`` is b, and ``changed`` is whether the direct
-    probabilities change the decision.
+    probabilities change the prediction.
     """
 
-    decision: Array
+    prediction: Array
     direct_mass: Array
     direct_rest: Array
     reference: Array
@@ -125,41 +125,41 @@ def stabilisation(total: Array, classes: int, *, xp: Namespace) -> tuple[Array, 
     return xp.ones_like(total) * (1.0 - DELTA) / total, DELTA / classes
 
 
-def chosen_entries(values: Array, decision: Array, *, xp: Namespace) -> Array:
-    """Return a mask of the entries at the decisions."""
+def chosen_entries(values: Array, prediction: Array, *, xp: Namespace) -> Array:
+    """Return a mask of the entries at the predictions."""
     columns = xp.arange(values.shape[1], device=values.device)
-    return columns[None, :] == decision[:, None]
+    return columns[None, :] == prediction[:, None]
 
 
-def take_out(values: Array, decision: Array, *, xp: Namespace) -> tuple[Array, Array]:
-    """Return each row's entry at its decision, and the row with zero in its place."""
-    chosen = chosen_entries(values, decision, xp=xp)
+def take_out(values: Array, prediction: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return each row's entry at its prediction, and the row with zero in its place."""
+    chosen = chosen_entries(values, prediction, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
     # Exactly one entry per row is chosen, so this sum does not round.
     return xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1), tail
 
 
-def at_decision(per_class: Array, rows: Array, decision: Array, *, xp: Namespace) -> Array:
-    """Return for each row the entry of a vector over the classes at the decision."""
-    return take_out(xp.zeros_like(rows) + per_class[None, :], decision, xp=xp)[0]
+def at_prediction(per_class: Array, rows: Array, prediction: Array, *, xp: Namespace) -> Array:
+    """Return for each row the entry of a vector over the classes at the prediction."""
+    return take_out(xp.zeros_like(rows) + per_class[None, :], prediction, xp=xp)[0]
 
 
 def split(
     values: Array,
-    decision: Array,
+    prediction: Array,
     class_weights: Array | None = None,
     *,
     xp: Namespace | None = None,
     row_sum: RowSum = lane_sum,
 ) -> Split:
-    """Split each row between its decision and the other classes."""
+    """Split each row between its prediction and the other classes."""
     xp = namespace(values) if xp is None else xp
-    entry, tail = take_out(values, decision, xp=xp)
+    entry, tail = take_out(values, prediction, xp=xp)
     boundary = xp.min(values, axis=1) == 0
     part = stabilised(entry, tail, row_sum(tail), xp.max(tail, axis=1), boundary, xp=xp)
     if class_weights is None:
         return part
-    own, others = take_out(xp.zeros_like(tail) + class_weights[None, :], decision, xp=xp)
+    own, others = take_out(xp.zeros_like(tail) + class_weights[None, :], prediction, xp=xp)
     # A tiny tail is scaled first, so that no product is subnormal.
     scale = xp.where(boundary, xp.ones_like(part.scale), part.scale)
     top = xp.max((tail * scale[:, None]) * others, axis=1)
@@ -194,7 +194,7 @@ def stabilised(
 def row_state(
     original: Array,
     direct: Array,
-    decision: Array,
+    prediction: Array,
     moved: Array,
     class_weights: Array | None = None,
     *,
@@ -208,7 +208,7 @@ def row_state(
     ----------
     original, direct : array
         The supplied probabilities, widened to float64 where the library has it.
-    decision : array of int
+    prediction : array of int
         The class to keep, per row.
     moved : array of bool
         Whether the prediction of the direct probabilities, as supplied, is another class.
@@ -224,20 +224,20 @@ def row_state(
     state : RowState
         Interval and reference.
     part : Split
-        The direct rows, split at the decision.
+        The direct rows, split at the prediction.
     """
     xp = namespace(direct) if xp is None else xp
-    part = split(direct, decision, class_weights, xp=xp, row_sum=row_sum)
+    part = split(direct, prediction, class_weights, xp=xp, row_sum=row_sum)
     if class_weights is not None:
         original = unweighted(original, class_weights)
-    masses = normalised(split(original, decision, xp=xp, row_sum=row_sum))
-    return split_state(part, masses, decision, moved, reference_weight, xp=xp), part
+    masses = normalised(split(original, prediction, xp=xp, row_sum=row_sum))
+    return split_state(part, masses, prediction, moved, reference_weight, xp=xp), part
 
 
 def split_state(
     part: Split,
     original: tuple[Array, Array],
-    decision: Array,
+    prediction: Array,
     moved: Array,
     reference_weight: float = 0.5,
     *,
@@ -245,13 +245,13 @@ def split_state(
 ) -> RowState:
     """Compute interval and reference of direct rows that are split already.
 
-    ``original`` holds the original masses on the decisions and their complements; only those of
+    ``original`` holds the original masses on the predictions and their complements; only those of
     changed rows are used.
     """
     b, b_rest = normalised(part)
     p, p_rest = original
     return RowState(
-        decision=decision,
+        prediction=prediction,
         direct_mass=b,
         direct_rest=b_rest,
         reference=xp.where(moved, mix(b, p, reference_weight), b),
@@ -411,17 +411,17 @@ def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Ar
 
 def rebuild(
     direct: Array,
-    decision: Array,
+    prediction: Array,
     part: Split,
     mass: Array,
     rest: Array,
     *,
     xp: Namespace | None = None,
 ) -> Array:
-    """Put the mass on the decision, and the rest on the other classes in direct ratios (Eq. 2)."""
+    """Put the mass on the prediction, the rest on the other classes in direct ratios (Eq. 2)."""
     xp = namespace(direct) if xp is None else xp
     factor = rest / part.rest
-    chosen = chosen_entries(direct, decision, xp=xp)
+    chosen = chosen_entries(direct, prediction, xp=xp)
     # Two products: scale times factor alone would overflow for a tiny tail.
     others = (part.tail * part.scale[:, None]) * factor[:, None] + (part.offset * factor)[:, None]
     return xp.where(chosen, mass[:, None], others)
@@ -466,28 +466,28 @@ def repair_rows(
         The namespace of a tracer.
     """
     mass, rest = repaired_mass(eta, state, xp=xp)
-    repaired = rebuild(direct, state.decision, part, mass, rest, xp=xp)
+    repaired = rebuild(direct, state.prediction, part, mass, rest, xp=xp)
     if eta == 0.0:
         xp = namespace(direct) if xp is None else xp
         repaired = xp.where(unchanged(part, state, level)[:, None], direct, repaired)
     return repaired
 
 
-def make_first(rounded: Array, decision: Array, class_weights: Array | None) -> Array:
-    """Make the decision strictly the prediction after rounding, under class weights if any."""
+def make_first(rounded: Array, prediction: Array, class_weights: Array | None) -> Array:
+    """Make the prediction strictly the prediction after rounding, under class weights if any."""
     if class_weights is None:
-        return raise_decision(rounded, decision)
-    return enforce_rule(rounded, decision, class_weights)
+        return raise_prediction(rounded, prediction)
+    return enforce_rule(rounded, prediction, class_weights)
 
 
-def raise_decision(rounded: Array, decision: Array) -> Array:
-    """Make the decision strictly the largest entry after rounding to a narrow dtype.
+def raise_prediction(rounded: Array, prediction: Array) -> Array:
+    """Make the prediction strictly the largest entry after rounding to a narrow dtype.
 
-    Rounding preserves order but can create a tie; the decision then takes the next
+    Rounding preserves order but can create a tie; the prediction then takes the next
     representable number.
     """
     xp = namespace(rounded)
-    chosen = chosen_entries(rounded, decision, xp=xp)
+    chosen = chosen_entries(rounded, prediction, xp=xp)
     rival = xp.max(xp.where(chosen, xp.zeros_like(rounded), rounded), axis=1)
     mass = xp.max(xp.where(chosen, rounded, xp.zeros_like(rounded)), axis=1)
     tied = mass <= rival
@@ -509,20 +509,20 @@ def rounding_margin(heaviest: float, dtype: DType) -> tuple[float, float]:
     return 1.0 + (8.0 * UNIT_ROUNDOFF[name] + 24.0 * UNIT_ROUNDOFF["float64"]), slack
 
 
-def enforce_rule(rounded: Array, decision: Array, class_weights: Array) -> Array:
-    """Make the decision strictly the argmax of w · p after rounding to a narrow dtype.
+def enforce_rule(rounded: Array, prediction: Array, class_weights: Array) -> Array:
+    """Make the prediction strictly the argmax of w · p after rounding to a narrow dtype.
 
     It holds with w and the products in the wide dtype, and with both in the dtype of the rows.
-    The decision rises by up to eight representable numbers; where that does not suffice, or it
+    The prediction rises by up to eight representable numbers; where that does not suffice, or it
     holds more than half of the mass already, its rivals fall instead.
     """
     xp = namespace(rounded)
-    chosen = chosen_entries(rounded, decision, xp=xp)
-    # Twice, in the wide and in the narrow dtype: the rivals' weights and those of the decisions.
+    chosen = chosen_entries(rounded, prediction, xp=xp)
+    # Twice, in the wide and in the narrow dtype: the rivals' weights and those of the predictions.
     weights = []
     for dtype in (class_weights.dtype, rounded.dtype):
         spread = xp.zeros_like(rounded, dtype=dtype) + xp.astype(class_weights, dtype)[None, :]
-        weights.append((dtype, *take_out(spread, decision, xp=xp)))
+        weights.append((dtype, *take_out(spread, prediction, xp=xp)))
 
     def products(mass: Array) -> list[Array]:
         return [xp.astype(mass, dtype) * own for dtype, own, _ in weights]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Record
 from cordcal._validation.caveats import Caveat
-from cordcal.metrics import METRICS, DecisionChanges, Reliability
+from cordcal.metrics import METRICS, PredictionChanges, Reliability
 from cordcal.metrics.binned import BINS, ClassBins
 
 Measures = Mapping[str, float]
@@ -130,12 +130,12 @@ class GroupChanges(Record):
     ----------
     group : str
         The predicted class, or the band of its confidence.
-    changes : DecisionChanges
+    changes : PredictionChanges
         What the direct probabilities change in these rows.
     """
 
     group: str
-    changes: DecisionChanges
+    changes: PredictionChanges
 
     def to_dict(self) -> Json:
         """Return the record as plain Python values."""
@@ -189,7 +189,7 @@ class ChangedRow(Record):
     ----------
     row : int
         Its index.
-    decision, direct_decision, label : str
+    prediction, direct_prediction, label : str
         The original prediction, the direct one, and the true class (None without labels).
     original_mass, direct_mass, repaired_mass : float
         The probabilities of the original prediction.
@@ -198,8 +198,8 @@ class ChangedRow(Record):
     """
 
     row: int
-    decision: str
-    direct_decision: str
+    prediction: str
+    direct_prediction: str
     label: str | None
     original_mass: float
     direct_mass: float
@@ -208,12 +208,12 @@ class ChangedRow(Record):
 
     @property
     def kind(self) -> str | None:
-        """``gained``, ``lost`` or ``neutral``, as in `DecisionChanges`; None without a label."""
+        """``gained``, ``lost`` or ``neutral``, as in `PredictionChanges`; None without a label."""
         if self.label is None:
             return None
-        if self.label == self.direct_decision:
+        if self.label == self.direct_prediction:
             return "gained"
-        return "lost" if self.label == self.decision else "neutral"
+        return "lost" if self.label == self.prediction else "neutral"
 
 
 @dataclass(frozen=True)
@@ -448,7 +448,7 @@ class Entry:
     ----------
     key, name : str
         Its short key and its title.
-    keeps_decisions : bool
+    keeps_predictions : bool
         Whether the calibrator keeps every prediction without a repair; a prediction that it
         ties with a class of a lower score is not kept.
     direct, repaired : mapping of str to float
@@ -457,7 +457,7 @@ class Entry:
     lift : mapping of str to float, or None
         The metrics of the probabilities repaired by Lift; None if the calibrator needs no
         repair or rows could not be held out.
-    changes : DecisionChanges
+    changes : PredictionChanges
         Which predictions the direct probabilities change.
     gain : mapping of str to Interval
         Direct minus repaired, paired: above zero the repair is better, except for accuracy.
@@ -465,14 +465,14 @@ class Entry:
         The same for Lift; empty without one.
     pictures : Pictures
         The data of the report's figures, from the first split.
-    numbers : float
+    parameters : float
         How many parameters it has; infinite if unknown.
     fit_seconds, apply_seconds : float or None
         Time to fit calibrator and repair, and to apply both to the evaluation rows; None if it
         was fitted elsewhere.
     notes : tuple of str
         Warnings during fitting.
-    price : ConstraintCost or None
+    constraint_cost : ConstraintCost or None
         What the constraint itself costs; None if the calibrator needs no repair.
     at_bound : float
         The share of rows in which Lift is at the lowest confidence that keeps the prediction.
@@ -484,19 +484,19 @@ class Entry:
 
     key: str
     name: str
-    keeps_decisions: bool
+    keeps_predictions: bool
     direct: Measures
     repaired: Measures
     lift: Measures | None
-    changes: DecisionChanges
+    changes: PredictionChanges
     gain: Mapping[str, Interval]
     lift_gain: Mapping[str, Interval]
     pictures: Pictures = field(repr=False)
-    numbers: float = math.inf
+    parameters: float = math.inf
     fit_seconds: float | None = None
     apply_seconds: float | None = None
     notes: tuple[str, ...] = ()
-    price: ConstraintCost | None = None
+    constraint_cost: ConstraintCost | None = None
     at_bound: float = 0.0
     shares: Measures = field(default_factory=dict)
     rule: RuleOffer | None = None
@@ -504,14 +504,14 @@ class Entry:
     @property
     def preserving(self) -> tuple[str, ...]:
         """The outputs that keep every prediction."""
-        if self.keeps_decisions:
+        if self.keeps_predictions:
             return ("direct",)
         return ("repaired",) if self.lift is None else ("repaired", "lift")
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """All outputs: direct, then the repaired ones if there are any."""
-        return self.preserving if self.keeps_decisions else ("direct", *self.preserving)
+        return self.preserving if self.keeps_predictions else ("direct", *self.preserving)
 
     def measures(self, output: str) -> Measures:
         """Return the metrics of one output."""
@@ -530,8 +530,8 @@ class Entry:
         return {
             "key": self.key,
             "name": self.name,
-            "keeps_decisions": self.keeps_decisions,
-            "numbers": self.numbers if math.isfinite(self.numbers) else None,
+            "keeps_predictions": self.keeps_predictions,
+            "parameters": self.parameters if math.isfinite(self.parameters) else None,
             "direct": dict(self.direct),
             "repaired": dict(self.repaired),
             "lift": None if self.lift is None else dict(self.lift),
@@ -540,7 +540,9 @@ class Entry:
             "lift_gain": {name: interval.to_dict() for name, interval in self.lift_gain.items()},
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
             "notes": list(self.notes),
-            "price": None if self.price is None else self.price.to_dict(),
+            "constraint_cost": None
+            if self.constraint_cost is None
+            else self.constraint_cost.to_dict(),
             "rule": None if self.rule is None else self.rule.to_dict(),
             "at_bound": self.at_bound,
             "shares": dict(self.shares),
@@ -647,7 +649,7 @@ class OutputRow:
         Its metrics.
     intervals : mapping of str to (low, high)
         Their 95 % bootstrap intervals, of those that are resampled.
-    changes : DecisionChanges or None
+    changes : PredictionChanges or None
         Which predictions it changes; None if it keeps every prediction.
     fit_seconds : float or None
         Time to fit; None for repaired outputs, which share the calibrator's.
@@ -662,7 +664,7 @@ class OutputRow:
     output: str
     measures: Measures
     intervals: Mapping[str, tuple[float, float]]
-    changes: DecisionChanges | None
+    changes: PredictionChanges | None
     fit_seconds: float | None
     best: frozenset[str]
     recommended: bool
@@ -709,7 +711,7 @@ class ReportData:
         Whether calibration is needed, in one sentence; empty if it was not tested.
     need_tests : tuple of str
         The tests behind it.
-    concerns : tuple of Caveat
+    caveats : tuple of Caveat
         Reasons to doubt the result.
     left_out : mapping of str to str
         Calibrators that were not run, and why.
@@ -733,7 +735,7 @@ class ReportData:
     calibrators: tuple[Entry, ...]
     headline: str
     reading: tuple[str, ...]
-    concerns: tuple[Caveat, ...]
+    caveats: tuple[Caveat, ...]
     focus: str | None
     listed: frozenset[str]
     intervals: Mapping[Output, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
@@ -790,7 +792,7 @@ class ReportData:
         name: str,
         output: str,
         measures: Measures,
-        changes: DecisionChanges | None = None,
+        changes: PredictionChanges | None = None,
         fit_seconds: float | None = None,
     ) -> OutputRow:
         best = (

@@ -229,7 +229,7 @@ CHANGE_KINDS = (
     ("lost", "C⁻", "right to wrong"),
     ("neutral", "C⁰", "wrong to wrong"),
 )
-"""The kinds of change: the field of `DecisionChanges`, the paper's symbol, and a description."""
+"""The kinds of change: the field of `PredictionChanges`, the paper's symbol, and a description."""
 
 OUTPUT_NAMES = {"repaired": "CORD", "lift": "lift", "direct": "direct", "original": "original"}
 """The kinds of output as tables show them."""
@@ -475,7 +475,7 @@ def notebook_html(data: ReportData) -> str:
 
     The rows are sorted by NLL and the recommended one is marked; the others are folded.
     """
-    sentences = [caveat.with_full_stop for caveat in data.concerns]
+    sentences = [caveat.with_full_stop for caveat in data.caveats]
     if data.advice is not None:
         advice = data.advice
         sentences += [f"{advice.headline}. {advice.reason}", advice.figures]

@@ -130,13 +130,13 @@ class FittingTable:
 
 
 def audit_view(
-    concerns: Sequence[Caveat], sentences: Sequence[str], tables: Sequence[tables.Table]
+    caveats: Sequence[Caveat], sentences: Sequence[str], tables: Sequence[tables.Table]
 ) -> RenderableType:
     """Return an audit for a terminal: the answer first, then its tables.
 
     Parameters
     ----------
-    concerns : sequence of Caveat
+    caveats : sequence of Caveat
         Reasons to doubt it.
     sentences : sequence of str
         What it shows, the most important first.
@@ -145,7 +145,7 @@ def audit_view(
     """
     from rich.console import Group
 
-    parts = [*caveats_text(caveat.sentence for caveat in concerns), Bullets(sentences)]
+    parts = [*caveats_text(caveat.sentence for caveat in caveats), Bullets(sentences)]
     for table in tables:
         parts += ["", _fitting(table)]
     return Group(*parts)
@@ -188,7 +188,7 @@ def comparison_view(data: ReportData, *, all_rows: bool = False) -> RenderableTy
     """
     from rich.console import Group
 
-    parts = [*caveats_text(caveat.sentence for caveat in data.concerns), comparison_answer(data)]
+    parts = [*caveats_text(caveat.sentence for caveat in data.caveats), comparison_answer(data)]
     if all_rows:
         parts += ["", Bullets(data.reading)]
     return Group(*parts, comparison_table(data, all_rows=all_rows))

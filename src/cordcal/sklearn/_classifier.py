@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from cordcal import calibrators
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, Decisions, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
@@ -79,7 +79,7 @@ class _CalibratedRows:
 
     original: Matrix
     direct: Matrix
-    decision: Decisions
+    prediction: Predictions
     labels: Labels
     weight: Vector | None
     masses: Masses | None
@@ -114,7 +114,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
     method : str or object, optional
         ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
-        scikit-learn, or the key of a cordcal calibrator such as ``"svs"``, which takes decision
+        scikit-learn, or the key of a cordcal calibrator such as ``"svs"``, which takes prediction
         values as logits.  Also a calibrator object, as for `cordcal.compare`; each member gets
         a copy.  By default ``"blend"``.
     repair : {"cord", "lift"} or Lift, optional
@@ -296,11 +296,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         original = _mean([part.probabilities for part in checked])
         parts = zip(self.calibrated_classifiers_, outputs, checked, strict=True)
         direct = _mean([member.direct(output, rows) for member, output, rows in parts])
-        decision = vote([part.decision for part in outputs], original)
+        prediction = vote([part.prediction for part in outputs], original)
         library = Library.of(outputs[0].scores)
         dtype = np.float64 if library.xp is None else checked[0].raw.dtype
         return library.array(
-            self.repair_.transform(original, direct, decision=decision, dtype=dtype)
+            self.repair_.transform(original, direct, prediction=prediction, dtype=dtype)
         )
 
     def direct_proba(self, X: object) -> Array:
@@ -313,13 +313,13 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         check_is_fitted(self)
         members = self.calibrated_classifiers_
         if len(members) == 1:
-            decision = members[0].decision(X)
+            prediction = members[0].prediction(X)
         else:
             outputs = [member.outputs(X) for member in members]
             original = _mean([part.checked().probabilities for part in outputs])
-            decision = vote([part.decision for part in outputs], original)
+            prediction = vote([part.prediction for part in outputs], original)
         library = Library.of(self.classes_)
-        return library.array(to_numpy(self.classes_)[decision])
+        return library.array(to_numpy(self.classes_)[prediction])
 
     def to_calibrator(self) -> PreservingCalibrator:
         """Return the calibration without the estimator, to save or export it.
@@ -331,7 +331,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             ``decision_function``, otherwise its probabilities.  A single decision value z for two
             classes becomes the columns −z/2 and z/2.  The estimator is not in it, and it keeps the
             argmax of the scores, which is what most estimators predict; ``SVC`` and threshold
-            wrappers may predict another class.  With a ``rule`` it then asks for ``decision=``.
+            wrappers may predict another class.  With a ``rule`` it then asks for ``prediction=``.
 
         Examples
         --------
@@ -357,7 +357,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         calibrator = PreservingCalibrator._from_fitted(
             member.calibrator, self.repair_, member.kind, names
         )
-        calibrator._decision_given = self.rule_ is not None and not self._predicts_argmax
+        calibrator._prediction_given = self.rule_ is not None and not self._predicts_argmax
         return calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -516,11 +516,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         return member, _CalibratedRows(
             checked.probabilities,
             direct,
-            checked.decision,
+            checked.prediction,
             labels,
             weight,
             masses,
-            is_argmax=bool((checked.raw.argmax(axis=1) == checked.decision).all()),
+            is_argmax=bool((checked.raw.argmax(axis=1) == checked.prediction).all()),
         )
 
     def _fit_repair(
@@ -529,22 +529,22 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """Fit one repair on the rows of all members, and learn its rule if asked to."""
         original = np.concatenate([part.original for part in parts])
         direct = np.concatenate([part.direct for part in parts])
-        decision = np.concatenate([part.decision for part in parts])
+        prediction = np.concatenate([part.prediction for part in parts])
         weights = [part.weight for part in parts if part.weight is not None]
         weight = np.concatenate(weights) if weights else None
         rule, learnt = self.rule, None
         if self._learns_rule:
-            rule, learnt = learn_rule(direct, decision, weight)
+            rule, learnt = learn_rule(direct, prediction, weight)
         repair = self._new_repair().set_params(rule=rule)
         if isinstance(repair, CORD):
-            return repair.fit(original, direct, decision=decision, sample_weight=weight), learnt
+            return repair.fit(original, direct, prediction=prediction, sample_weight=weight), learnt
         labels = np.concatenate([part.labels for part in parts])
         masses = [part.masses for part in parts if part.masses is not None]
         held_out = Masses(
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        return repair._fit(original, direct, labels, decision, weight, held_out=held_out), learnt
+        return repair._fit(original, direct, labels, prediction, weight, held_out=held_out), learnt
 
     @property
     def _learns_rule(self) -> bool:

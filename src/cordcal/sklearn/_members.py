@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_method_params
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Array, Decisions, Floats, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Floats, Kind, Labels, Matrix, Predictions, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, score_errors, sum_tolerance
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.crossfit import predict_calibrated
@@ -91,14 +91,14 @@ class Outputs:
     ----------
     scores : array of shape (n, K)
         Decision values or probabilities, one column per class, in the library of X.
-    decision : ndarray of int of shape (n,)
+    prediction : ndarray of int of shape (n,)
         The estimator's predictions, as column indices.
     kind : {"logits", "probabilities"}
         What the scores are; decision values count as logits.
     """
 
     scores: Array
-    decision: Decisions
+    prediction: Predictions
     kind: Kind
 
     def checked(self) -> CheckedScores:
@@ -106,15 +106,15 @@ class Outputs:
         raw = cast("Floats", to_numpy(self.scores))
         raise_first(*score_errors(raw, "logits"))  # sums of probabilities are checked later
         original = softmax(raw) if self.kind == "logits" else normalised(raw)
-        return CheckedScores(raw, self.kind, self.decision, original)
+        return CheckedScores(raw, self.kind, self.prediction, original)
 
     @classmethod
     def concatenated(cls, parts: Sequence[Outputs], order: Labels) -> Outputs:
         """Return the rows of several outputs, in the given order."""
         xp = arrays.namespace(parts[0].scores)
         scores = xp.concat([part.scores for part in parts])
-        decision = np.concatenate([part.decision for part in parts])
-        return cls(_safe_indexing(scores, order), decision[order], parts[0].kind)
+        prediction = np.concatenate([part.prediction for part in parts])
+        return cls(_safe_indexing(scores, order), prediction[order], parts[0].kind)
 
 
 class Scorer:
@@ -153,14 +153,14 @@ class Scorer:
         """Return the estimator's scores, one column per class, and its predictions."""
         scores = self.scores(X)
         if hasattr(self.estimator, "predict"):
-            return Outputs(scores, self._own_decision(X), self.kind)
+            return Outputs(scores, self._own_prediction(X), self.kind)
         return Outputs(scores, to_numpy(scores).argmax(axis=1), self.kind)
 
-    def decision(self, X: object) -> Decisions:
+    def prediction(self, X: object) -> Predictions:
         """Return the estimator's own predictions, as column indices."""
         if hasattr(self.estimator, "predict"):
-            return self._own_decision(X)
-        return self.outputs(X).decision
+            return self._own_prediction(X)
+        return self.outputs(X).prediction
 
     def scores(self, X: object) -> Array:
         """Return the estimator's decision values or probabilities, one column per class.
@@ -186,9 +186,9 @@ class Scorer:
 
     def predict(self, X: object) -> Names:
         """Return the estimator's own predictions, as labels."""
-        return np.asarray(self.classes[self.decision(X)])
+        return np.asarray(self.classes[self.prediction(X)])
 
-    def _own_decision(self, X: object) -> Decisions:
+    def _own_prediction(self, X: object) -> Predictions:
         predictions = to_numpy(self.estimator.predict(X))
         if predictions.ndim == 2 and predictions.shape[1] == 1:  # CatBoost's are one column
             predictions = predictions[:, 0]
@@ -393,11 +393,11 @@ def positions(labels: npt.NDArray[np.generic], classes: Names, argument: str) ->
     return np.asarray(indices)
 
 
-def vote(decisions: Sequence[Decisions], original: Matrix) -> Decisions:
+def vote(predictions: Sequence[Predictions], original: Matrix) -> Predictions:
     """Return the class that most members predict; ties go to the likeliest, then the first."""
     rows = np.arange(len(original))
     votes = np.zeros(original.shape, dtype=np.intp)
-    for decision in decisions:
-        votes[rows, decision] += 1
+    for prediction in predictions:
+        votes[rows, prediction] += 1
     is_winner = votes == votes.max(axis=1, keepdims=True)
     return np.asarray(np.where(is_winner, original, -1.0).argmax(axis=1))

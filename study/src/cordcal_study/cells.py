@@ -224,25 +224,25 @@ def _measure_missing(task: Task, data: SetData, by_digest: dict[str, dict[str, M
     repairs: dict[str, Any] = {}
     if any(repair != DIRECT for names in missing.values() for repair in names):
         rows = data.calibration(fit.seed, fit.fraction)
-        original, decision, direct = _outputs(calibrator, rows, data.kind)
+        original, prediction, direct = _outputs(calibrator, rows, data.kind)
         for name in dict.fromkeys(
             repair_name for names in missing.values() for repair_name in names
         ):
             if name != DIRECT:
                 repair = make_repair(name, data.classes)
-                repairs[name] = repair.fit(original, direct, decision=decision)
+                repairs[name] = repair.fit(original, direct, prediction=prediction)
     for evaluation, names in missing.items():
         if not names:
             continue
         rows = data.evaluated(fit.seed, evaluation)
-        original, decision, direct = _outputs(calibrator, rows, data.kind)
+        original, prediction, direct = _outputs(calibrator, rows, data.kind)
         measures = by_digest.setdefault(task.facts.digests[evaluation], {})
         for name in names:
             output = direct
             if name != DIRECT:
-                output = repairs[name].transform(original, direct, decision=decision)
+                output = repairs[name].transform(original, direct, prediction=prediction)
             measures[name] = measure(
-                name, output, rows.labels, original=original, decision=decision, direct=direct
+                name, output, rows.labels, original=original, prediction=prediction, direct=direct
             )
 
 
@@ -268,11 +268,11 @@ def _outputs(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     """Return the original probabilities, the predictions and the direct probabilities."""
     original = original_probabilities(rows.scores, kind)
-    decision = rows.scores.argmax(axis=1)
+    prediction = rows.scores.argmax(axis=1)
     if calibrator is None:
-        return original, decision, original
+        return original, prediction, original
     direct = calibrator.predict_proba(rows.scores, **_features(calibrator, rows))
-    return original, decision, direct
+    return original, prediction, direct
 
 
 def _features(calibrator: Any, rows: Rows) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum
 from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.types import Decisions, Vector
+from cordcal._numeric.types import Predictions, Vector
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.labels import check_predictions, check_weights
 from cordcal._validation.layouts import align_rows
-from cordcal.metrics import decision_changes, mean_retention, topk_changes
+from cordcal.metrics import mean_retention, prediction_changes, topk_changes
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.repair import CORD, numpy_engine, ranking, rule
@@ -77,7 +77,7 @@ class VariantCORD(Estimator):
         self.reference_weight = reference_weight
 
     def fit(
-        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
+        self, original: Any, direct: Any, *, prediction: Any = None, sample_weight: Any = None
     ) -> Self:
         """Find the shared scalar on calibration rows; see `CORD.fit`."""
         if self.target not in ("direct", "reference", "projected", "none"):
@@ -90,11 +90,11 @@ class VariantCORD(Estimator):
             raise InputError(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
-        original, direct, decision, sample_weight = align_rows(
-            original=original, direct=direct, decision=decision, sample_weight=sample_weight
+        original, direct, prediction, sample_weight = align_rows(
+            original=original, direct=direct, prediction=prediction, sample_weight=sample_weight
         )
         p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else check_decisions(decision, *q.shape)
+        keep = None if prediction is None else check_predictions(prediction, *q.shape)
         weight = None
         if sample_weight is not None:
             weight, _ = scale_to_safe_exponent(check_weights(sample_weight, len(q)))
@@ -108,19 +108,21 @@ class VariantCORD(Estimator):
         )
         rows = CalibrationRows(description, weight, q.shape[1], 1)
         construction = rows.construct(
-            decision_given=decision is not None, free=self.target == "none"
+            prediction_given=prediction is not None, free=self.target == "none"
         )
         self.__dict__.update(construction_=construction, eta_=construction.eta)
         return self
 
     def transform(
-        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
+        self, original: Any, direct: Any, *, prediction: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair rows with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
-        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+        original, direct, prediction = align_rows(
+            original=original, direct=direct, prediction=prediction
+        )
         p, q = _numpy_pair(original, direct)
-        keep = check_against_fit(self.construction_, q, decision)
+        keep = check_against_fit(self.construction_, q, prediction)
         out = output_array(q, dtype, None, False)
         numpy_engine.repair(p, q, keep, self.eta_, out, reference_weight=self.reference_weight)
         return out
@@ -139,31 +141,33 @@ class _Fixed(Estimator):
     """A repair of each row by itself, with nothing to fit."""
 
     def fit(
-        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
+        self, original: Any, direct: Any, *, prediction: Any = None, sample_weight: Any = None
     ) -> Self:
         """Do nothing; for the same interface as `CORD.fit`."""
         return self
 
     def transform(
-        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
+        self, original: Any, direct: Any, *, prediction: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair rows; see `CORD.transform`."""
-        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+        original, direct, prediction = align_rows(
+            original=original, direct=direct, prediction=prediction
+        )
         p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else check_decisions(decision, *q.shape)
+        keep = None if prediction is None else check_predictions(prediction, *q.shape)
         out = output_array(q, dtype, None, False)
         self._write(p, q, keep, out)
         return out
 
     @abstractmethod
-    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
+    def _write(self, p: Reports, q: Reports, keep: Predictions | None, out: Reports) -> None:
         """Write the repaired rows to ``out``."""
 
 
 class MinimalRepair(_Fixed):
-    """The smallest change that preserves each decision: changed rows go to their lower bound.
+    """The smallest change that preserves each prediction: changed rows go to their lower bound.
 
-    Rows whose direct argmax is the decision are returned as they are; there is nothing to fit.
+    Rows whose direct argmax is the prediction are returned as they are; there is nothing to fit.
 
     Examples
     --------
@@ -174,16 +178,16 @@ class MinimalRepair(_Fixed):
            [0.9, 0.1]])
     """
 
-    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
+    def _write(self, p: Reports, q: Reports, keep: Predictions | None, out: Reports) -> None:
         for block in numpy_engine.described_blocks(p, q, keep):
             state = block.state
             rebuilt = rule.rebuild(
-                block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
+                block.direct, state.prediction, block.part, state.lower, 1.0 - state.lower
             )
             unchanged = normalised_rows(block.direct, block.part.total, block.level)
             repaired = np.where(state.changed[:, None], rebuilt, unchanged)
             # Unchanged rows may tie, as supplied or after rounding.
-            out[block.rows] = rule.raise_decision(repaired.astype(out.dtype), state.decision)
+            out[block.rows] = rule.raise_prediction(repaired.astype(out.dtype), state.prediction)
 
 
 class RankingProjection(_Fixed):
@@ -202,10 +206,10 @@ class RankingProjection(_Fixed):
     (array([[0.5 , 0.25, 0.25]]), True)
     """
 
-    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
+    def _write(self, p: Reports, q: Reports, keep: Predictions | None, out: Reports) -> None:
         levels = q.shape[1] - 1  # the last rank has nothing below it
         for block in numpy_engine.checked_blocks(p, q, keep):
-            order = ranking.kept_order(block.original, block.decision)
+            order = ranking.kept_order(block.original, block.prediction)
             direct = normalised_rows(block.wide_direct, lane_sum(block.wide_direct), block.level)
             ranked = np.take_along_axis(direct, order, axis=1)
             projected = np.empty_like(ranked)
@@ -281,16 +285,16 @@ class Stabilisation:
     def __init__(self, repair: MinimalRepair | None = None) -> None:
         self.repair = repair
 
-    def fit(self, original: Matrix, direct: Matrix, *, decision: Any) -> Stabilisation:
+    def fit(self, original: Matrix, direct: Matrix, *, prediction: Any) -> Stabilisation:
         """Do nothing; there to be called like `CORD.fit`."""
         return self
 
-    def transform(self, original: Matrix, direct: Matrix, *, decision: Any) -> Matrix:
+    def transform(self, original: Matrix, direct: Matrix, *, prediction: Any) -> Matrix:
         """Stabilise, and repair if there is a repair."""
         output = stabilised(direct)
         if self.repair is None:
             return output
-        return self.repair.transform(original, output, decision=decision)
+        return self.repair.transform(original, output, prediction=prediction)
 
 
 def make_repair(name: str, classes: int) -> Any:
@@ -315,11 +319,11 @@ def make_repair(name: str, classes: int) -> Any:
 
 
 def measure_plainly(
-    name: str, output: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
+    name: str, output: Matrix, labels: npt.NDArray[Any], prediction: npt.NDArray[np.intp]
 ) -> tuple[MeasuredProbabilities, Measured]:
     """Measure what needs only an output, its labels and the predictions."""
     result = measure_probabilities(ProbabilityMatrix.from_array(output, name), labels, None)
-    changes = decision_changes(decision, output, labels)
+    changes = prediction_changes(prediction, output, labels)
     measured: Measured = {
         **result.metrics.to_dict(),
         "tpcr": changes.tpcr,
@@ -339,12 +343,12 @@ def measure(
     labels: npt.NDArray[Any],
     *,
     original: Matrix,
-    decision: npt.NDArray[np.intp],
+    prediction: npt.NDArray[np.intp],
     direct: Matrix,
 ) -> Measured:
     """Measure one output of a cell; every value is a plain number, or lists of them by bin."""
-    result, measured = measure_plainly(repair, output, labels, decision)
-    measured["mean_gap"] = mean_retention(decision, direct, output)
+    result, measured = measure_plainly(repair, output, labels, prediction)
+    measured["mean_gap"] = mean_retention(prediction, direct, output)
     if repair in _RANKED:
         classes = output.shape[1]
         for name, k in (("top2_changed", 2), ("top5_changed", 5), ("ranking_changed", classes)):

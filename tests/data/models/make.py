@@ -70,17 +70,17 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     for key in calibrators.available():
         extra = {"features": inputs["features"]} if key == "adats" else {}
         made = calibrators.make(key, **SMALL.get(key, {}))
-        models[f"preserved-{key}"] = PreservingCalibrator(made, repair="cord").fit(
+        models[f"preserving-{key}"] = PreservingCalibrator(made, repair="cord").fit(
             scores, labels, **extra
         )
     names = ["ant", "bee", "wasp", 'Ω, "fly"']
-    models["preserved-default"] = PreservingCalibrator().fit(scores, labels)
-    models["preserved-names"] = PreservingCalibrator("vs", class_names=names).fit(scores, labels)
-    models["preserved-preserve-2"] = PreservingCalibrator("vs", preserve=2).fit(scores, labels)
-    models["preserved-rule"] = PreservingCalibrator("vs", rule="learnt").fit(scores, labels)
-    models["preserved-lift"] = PreservingCalibrator("vs", repair="lift").fit(scores, labels)
+    models["preserving-default"] = PreservingCalibrator().fit(scores, labels)
+    models["preserving-names"] = PreservingCalibrator("vs", class_names=names).fit(scores, labels)
+    models["preserving-preserve-2"] = PreservingCalibrator("vs", preserve=2).fit(scores, labels)
+    models["preserving-rule"] = PreservingCalibrator("vs", rule="learnt").fit(scores, labels)
+    models["preserving-lift"] = PreservingCalibrator("vs", repair="lift").fit(scores, labels)
     probabilities = PreservingCalibrator("dir-odir", input="probabilities")
-    models["preserved-probabilities"] = probabilities.fit(inputs["original"], labels)
+    models["preserving-probabilities"] = probabilities.fit(inputs["original"], labels)
     return models
 
 

@@ -16,7 +16,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
 from cordcal._numeric.parallel import run_blocks
-from cordcal._numeric.types import Decisions, Floats, Matrix, NumPyArray, NumPyDType, Vector
+from cordcal._numeric.types import Floats, Matrix, NumPyArray, NumPyDType, Predictions, Vector
 from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_about_pair
 from cordcal.repair import numpy_engine, rule
 from cordcal.repair.kernels import Job, _curves, _passes, _ranked, _sums
@@ -29,7 +29,7 @@ from cordcal.repair.solve import ConstraintValue
 _COPY_ENTRIES = 2**17
 # One row of a constraint costs as much arithmetic as this many entries of a matrix.
 _ROW_ENTRIES = 10
-_NO_DECISIONS = np.empty(0, dtype=np.intp)
+_NO_PREDICTIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
 _NO_DESCRIPTION = (np.empty(0), np.empty(0), np.empty(0), np.empty((0, 0)))
@@ -82,13 +82,13 @@ class _Inputs:
         self,
         original: Floats,
         direct: Floats,
-        decision: Decisions | None,
+        prediction: Predictions | None,
         class_weights: Vector | None = None,
         written: NumPyDType | None = None,
     ) -> None:
         self.original, self.direct = original, direct
         # A column of a table is a view with gaps, which the kernels do not read.
-        self.decision = None if decision is None else np.ascontiguousarray(decision)
+        self.prediction = None if prediction is None else np.ascontiguousarray(prediction)
         self.dtype = _kernel_dtype(original.dtype, direct.dtype)
         limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         self.weights: npt.NDArray[np.float64] | None = None
@@ -106,24 +106,24 @@ class _Inputs:
         )
         self.most = rows if self.as_is else max(1, _COPY_ENTRIES // classes)
 
-    def block(self, at: slice) -> tuple[Floats, Floats, Decisions]:
+    def block(self, at: slice) -> tuple[Floats, Floats, Predictions]:
         p, q = self.original[at], self.direct[at]
         if not self.as_is:
             p, q = (np.ascontiguousarray(x, dtype=self.dtype) for x in (p, q))
-        keep = _NO_DECISIONS if self.decision is None else self.decision[at]
+        keep = _NO_PREDICTIONS if self.prediction is None else self.prediction[at]
         return p, q, keep
 
 
 def describe(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     weight: Vector | None,
     threads: int,
     class_weights: Vector | None = None,
 ) -> Description:
     """Check and describe every calibration row; see `numpy_engine.describe`."""
-    inputs = _Inputs(original, direct, decision, class_weights)
+    inputs = _Inputs(original, direct, prediction, class_weights)
     rows, classes = direct.shape
     name = arrays.dtype_name(inputs.dtype)
     kernel = _passes.row_pass(name, name, class_weights is not None).get()
@@ -147,7 +147,7 @@ def describe(
         if part is None:
             # The array engine raises the error, or accepts a row at the edge of a tolerance.
             return numpy_engine.describe(
-                original, direct, decision, weight, class_weights=class_weights
+                original, direct, prediction, weight, class_weights=class_weights
             )
         totals = list(map(add, totals, part[0]))
         worst = list(map(max, worst, part[1]))
@@ -216,14 +216,14 @@ def search(
 def repair(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     eta: float,
     out: Floats,
     threads: int,
     class_weights: Vector | None = None,
 ) -> None:
     """Write the repaired rows to ``out``; see `numpy_engine.repair`."""
-    inputs = _Inputs(original, direct, decision, class_weights, out.dtype)
+    inputs = _Inputs(original, direct, prediction, class_weights, out.dtype)
     dtypes = arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)
     kernel = _passes.row_pass(*dtypes, class_weights is not None).get()
 
@@ -233,7 +233,7 @@ def repair(
         return int(kernel(*block, inputs.weights, eta, inputs.limits, *outputs))
 
     def take_over(at: slice, target: Floats) -> None:
-        keep = None if decision is None else decision[at]
+        keep = None if prediction is None else prediction[at]
         numpy_engine.repair(
             original[at],
             direct[at],
@@ -250,13 +250,13 @@ def repair(
 def repair_ranked(
     original: Floats,
     direct: Floats,
-    decision: Decisions | None,
+    prediction: Predictions | None,
     etas: Vector,
     out: Floats,
     threads: int,
 ) -> None:
     """Write the rows repaired by the nested rule to ``out``."""
-    inputs = _Inputs(original, direct, decision)
+    inputs = _Inputs(original, direct, prediction)
     kernel = _ranked.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
     sort = len(etas) > _ranked.PICKED_LEVELS
     bits = _ranked.class_bits(direct.shape[1])
@@ -267,7 +267,7 @@ def repair_ranked(
         return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, worst))
 
     def take_over(at: slice, target: Floats) -> None:
-        keep = None if decision is None else decision[at]
+        keep = None if prediction is None else prediction[at]
         numpy_engine.repair_ranked(original[at], direct[at], keep, etas, target, first=at.start)
 
     # The keys of a block are a separate array, to be no larger than a copied block.

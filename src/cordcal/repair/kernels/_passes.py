@@ -62,10 +62,10 @@ from cordcal.repair.kernels._scan import (
     B,
     G,
     S,
-    scan_decision,
-    scan_four_decisions,
+    scan_four_predictions,
     scan_four_without,
     scan_pair,
+    scan_prediction,
     scan_unweighted,
     scan_without,
 )
@@ -90,43 +90,43 @@ def tile_rows(classes):
 
 
 @compiled
-def reduce_tile(p, q, keep, weights, start, stop, tile, decision):
+def reduce_tile(p, q, keep, weights, start, stop, tile, prediction):
     """Phase 1: one pass over each row of both inputs."""
     reduced = start
     if _U(q.shape[1]) <= _U(_SHORT_CLASSES):
-        reduced = _reduce_by_four(p, q, keep, weights, start, stop, tile, decision)
+        reduced = _reduce_by_four(p, q, keep, weights, start, stop, tile, prediction)
     if reduced < stop:
-        _reduce_one_by_one(p, q, keep, weights, start, reduced, stop, tile, decision)
+        _reduce_one_by_one(p, q, keep, weights, start, reduced, stop, tile, prediction)
 
 
 @compiled
-def _reduce_by_four(p, q, keep, weights, start, stop, tile, decision):
+def _reduce_by_four(p, q, keep, weights, start, stop, tile, prediction):
     """Reduce short rows four at a time; return the first of the remaining rows."""
-    has_decision = keep.shape[0] > 0
+    has_prediction = keep.shape[0] > 0
     i = start
     while i + _U(FOUR) <= stop:
         r = i - start
-        scan_four_decisions(p, i, tile, r, decision)
-        if has_decision:
+        scan_four_predictions(p, i, tile, r, prediction)
+        if has_prediction:
             for lane in range(_U(FOUR)):
-                decision[r + lane] = _U(keep[i + lane])
-        scan_four_without(q, i, tile, r, decision, weights)
+                prediction[r + lane] = _U(keep[i + lane])
+        scan_four_without(q, i, tile, r, prediction, weights)
         for lane in range(_U(FOUR)):
-            tile[MASS + r + lane] = np.float64(q[i + lane, decision[r + lane]])
+            tile[MASS + r + lane] = np.float64(q[i + lane, prediction[r + lane]])
         i += _U(FOUR)
     return i
 
 
 @compiled
-def _reduce_one_by_one(p, q, keep, weights, start, first, stop, tile, decision):
+def _reduce_one_by_one(p, q, keep, weights, start, first, stop, tile, prediction):
     """Reduce the rows from ``first`` on: each direct row together with the next original one."""
-    has_decision = keep.shape[0] > 0
-    p_sum, a, p_least = scan_decision(p, first)
+    has_prediction = keep.shape[0] > 0
+    p_sum, a, p_least = scan_prediction(p, first)
     for i in range(first, stop):
         r = i - start
-        if has_decision:
+        if has_prediction:
             a = _U(keep[i])
-        decision[r] = a
+        prediction[r] = a
         tile[P_SUM + r] = p_sum
         tile[P_LEAST + r] = p_least
         tile[MASS + r] = np.float64(q[i, a])
@@ -165,16 +165,16 @@ def check_tile(tile, rows, limits, worst):
 
 
 @compiled
-def mark_changed(p, q, weights, start, rows, tile, decision):
+def mark_changed(p, q, weights, start, rows, tile, prediction):
     """Phase 3: find the rows whose direct prediction is another class; return how many.
 
-    P_MASS is the original's normalised mass on the decision there, and -1 in the other rows.
+    P_MASS is the original's normalised mass on the prediction there, and -1 in the other rows.
     """
     classes = _U(q.shape[1])
     changed = 0
     for r in range(rows):
         tile[P_MASS + r] = -1.0
-        i, a = start + r, decision[r]
+        i, a = start + r, prediction[r]
         own = tile[MASS + r] if weights is None else tile[MASS + r] * tile[OWN + r]
         if tile[TOP + r] < own:
             continue
@@ -211,14 +211,14 @@ def _first_largest(q, i, value, weights):
 
 
 @compiled
-def look_up_weights(weights, rows, tile, decision):
-    """Store the class weights of the decisions."""
+def look_up_weights(weights, rows, tile, prediction):
+    """Store the class weights of the predictions."""
     for r in range(rows):
-        tile[OWN + r] = weights[_W, decision[r]]
+        tile[OWN + r] = weights[_W, prediction[r]]
 
 
 @compiled
-def weigh_tiny_tails(q, weights, start, rows, tile, decision):
+def weigh_tiny_tails(q, weights, start, rows, tile, prediction):
     """Multiply tiny tails by the class weights again, after scaling them."""
     tiny = 0
     for r in range(rows):  # without branches, because there is hardly ever such a row
@@ -229,7 +229,7 @@ def weigh_tiny_tails(q, weights, start, rows, tile, decision):
         if tile[REST + r] < TINY_TAIL and tile[LEAST + r] > 0.0:
             tile[TOP + r] = 0.0
             for j in range(_U(q.shape[1])):
-                if j != decision[r]:
+                if j != prediction[r]:
                     product = (np.float64(q[start + r, j]) * TINY_TAIL_SCALE) * weights[_W, j]
                     tile[TOP + r] = max(tile[TOP + r], product)
 
@@ -358,7 +358,7 @@ def enforce_rule(out, i, a, weights):
 
 @compiled
 def write_row(q, i, scale, factor, offset, mass, top, a, out, weights):
-    """Phase 6: rebuild one row in the output dtype, the decision strictly the largest.
+    """Phase 6: rebuild one row in the output dtype, the prediction strictly the largest.
 
     With class weights `enforce_rule` makes it the first afterwards.
     The arguments are numbers, not the tile, which LLVM would reload after each store to ``out``.
@@ -385,26 +385,26 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
 
     A description is the vectors of a construction and, in ``summed``, the summands b, lower and
     g − b.  ``worst`` receives the largest deviations of original and direct sums that need a
-    warning, ``changed`` how many decisions changed.  ``weights`` are the class weights of a
+    warning, ``changed`` how many predictions changed.  ``weights`` are the class weights of a
     prediction rule in the rows of `_scan`, or None, which removes their branches.  Returns the
     first row of a tile with an invalid row, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = tile_rows(classes)
     tile = np.empty(SIZE)
-    decision = np.empty(TILE, np.uintp)
+    prediction = np.empty(TILE, np.uintp)
     start = _U(0)
     while start < rows:
         stop = min(start + size, rows)
         count = stop - start
-        reduce_tile(p, q, keep, weights, start, stop, tile, decision)
+        reduce_tile(p, q, keep, weights, start, stop, tile, prediction)
         if check_tile(tile, count, limits, worst) > 0:
             return np.int64(start)
         if weights is not None:
-            look_up_weights(weights, count, tile, decision)
-        changed[0] += mark_changed(p, q, weights, start, count, tile, decision)
+            look_up_weights(weights, count, tile, prediction)
+        changed[0] += mark_changed(p, q, weights, start, count, tile, prediction)
         if weights is not None:
-            weigh_tiny_tails(q, weights, start, count, tile, decision)
+            weigh_tiny_tails(q, weights, start, count, tile, prediction)
         describe_tile(tile, count, classes, limits, weights)
         if out.shape[0] > 0:
             response_tile(eta, tile, count, False)
@@ -418,7 +418,7 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
                     tile[OFFSET + r],
                     tile[S + r],
                     tile[TOP + r],
-                    decision[r],
+                    prediction[r],
                     out,
                     weights,
                 )
@@ -426,7 +426,7 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
                 mark_close(tile, count, limits)
                 for r in range(count):
                     if tile[SLOPE + r] > 0.0:
-                        enforce_rule(out, start + r, decision[r], weights)
+                        enforce_rule(out, start + r, prediction[r], weights)
         else:
             for r in range(count):
                 g[start + r] = tile[G + r]

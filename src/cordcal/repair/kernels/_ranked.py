@@ -103,7 +103,7 @@ def _pick_top(p, i, keep, levels, limit, values, chosen):
 
 @compiled
 def _read_order(p, i, keep, keys, bits, chosen):
-    """Read the order from a row's sorted keys (see `sort_keys`), with a decision first."""
+    """Read the order from a row's sorted keys (see `sort_keys`), with a prediction first."""
     classes = _U(p.shape[1])
     last = classes - _U(1)
     mask = (np.int64(1) << bits) - np.int64(1)

@@ -251,7 +251,7 @@ def scan_both(
 
 
 @intrinsic
-def scan_decision(typingctx: Any, array: Any, row: Any) -> Any:
+def scan_prediction(typingctx: Any, array: Any, row: Any) -> Any:
     """Return a row's sum, the index of its first largest entry, and its minimum.
 
     The index lies within the row whatever the entries are.
@@ -312,7 +312,7 @@ def scan_unweighted(typingctx: Any, array: Any, row: Any, skip: Any, weights: An
 def scan_pair(
     typingctx: Any, array: Any, row: Any, skip: Any, weights: Any, other_array: Any, other_row: Any
 ) -> Any:
-    """Return `scan_without` of one row and `scan_decision` of another, from one loop.
+    """Return `scan_without` of one row and `scan_prediction` of another, from one loop.
 
     Two reductions that do not wait for each other keep more of the processor busy.
     """
@@ -490,40 +490,40 @@ def _four_rows(context: Any, builder: Any, signature: Any, array: Any, row: Any)
 
 
 @intrinsic
-def scan_four_decisions(
-    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, decision: Any
+def scan_four_predictions(
+    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, prediction: Any
 ) -> Any:
-    """Store sum, minimum and decision of ``row`` and the next three rows from ``at`` on.
+    """Store sum, minimum and prediction of ``row`` and the next three rows from ``at`` on.
 
-    Decisions lie within the row whatever the entries are.
+    Predictions lie within the row whatever the entries are.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, row, tile, at, decision = args
+        array, row, tile, at, prediction = args
         four = _FourRows(builder, _four_rows(context, builder, signature, array, row), None)
         four.scan()
         target = _Scratch(context, builder, signature.args[2], tile, at)
         target.store(int(P_SUM), four.total())
         target.store(int(P_LEAST), builder.load(four.least))
-        decided = _Scratch(context, builder, signature.args[4], decision, at)
+        decided = _Scratch(context, builder, signature.args[4], prediction, at)
         decided.store(0, builder.load(four.where))
         return context.get_dummy_value()
 
-    return types.void(array, types.uintp, tile, types.uintp, decision), codegen
+    return types.void(array, types.uintp, tile, types.uintp, prediction), codegen
 
 
 @intrinsic
 def scan_four_without(
-    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, decision: Any, weights: Any
+    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, prediction: Any, weights: Any
 ) -> Any:
-    """Store the sum and maximum of four rows without their decisions, and their minimum.
+    """Store the sum and maximum of four rows without their predictions, and their minimum.
 
     With class weights the maximum is that of the products.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, row, tile, at, decision, weights = args
-        skip = _Scratch(context, builder, signature.args[4], decision, at).load(_QUAD_INDICES)
+        array, row, tile, at, prediction, weights = args
+        skip = _Scratch(context, builder, signature.args[4], prediction, at).load(_QUAD_INDICES)
         rows = _four_rows(context, builder, signature, array, row)
         weighted = weight_row(context, builder, signature.args[5], weights)
         four = _FourRows(builder, rows, skip, weighted)
@@ -534,4 +534,4 @@ def scan_four_without(
         target.store(int(LEAST), builder.load(four.least))
         return context.get_dummy_value()
 
-    return types.void(array, types.uintp, tile, types.uintp, decision, weights), codegen
+    return types.void(array, types.uintp, tile, types.uintp, prediction, weights), codegen

@@ -208,15 +208,15 @@ class _TrialRows:
         masses = self._masses(key, model)
         for repair in repairs:
             if repair == CORDS:
-                tool: CORD | Lift = CORD(threads=1)._fit_rows(*rows, self.fit.decision, None)
+                tool: CORD | Lift = CORD(threads=1)._fit_rows(*rows, self.fit.prediction, None)
             elif masses is None:
                 continue
             else:
                 lift = Lift("cap" if repair == CAPPED else "raise")
                 labels = self.calibration.labels
-                tool = lift._fit(*rows, labels, self.fit.decision, None, held_out=masses)
+                tool = lift._fit(*rows, labels, self.fit.prediction, None, held_out=masses)
             at = self.original
-            output = tool.transform(at.probabilities, direct, decision=at.decision)
+            output = tool.transform(at.probabilities, direct, prediction=at.prediction)
             yield repair, self._measured(repair, output, direct)
 
     def _fitted(self, key: str) -> Any:
@@ -241,19 +241,19 @@ class _TrialRows:
         return rows.features if calibrator_class(key).needs_features else None
 
     def _measured(self, repair: str, output: Matrix, direct: Matrix) -> Measured:
-        decision, labels = self.original.decision, self.evaluation.labels
-        _, measured = measure_plainly(repair, output, labels, decision)
+        prediction, labels = self.original.prediction, self.evaluation.labels
+        _, measured = measure_plainly(repair, output, labels, prediction)
         if repair != DIRECT:
-            measured |= _bound(output, direct, decision, labels)
+            measured |= _bound(output, direct, prediction, labels)
         return measured
 
 
-def _bound(output: Matrix, direct: Matrix, decision: Any, labels: Any) -> Mapping[str, float]:
+def _bound(output: Matrix, direct: Matrix, prediction: Any, labels: Any) -> Mapping[str, float]:
     """Measure the rows whose prediction has the least probability that keeps it on top."""
-    there = at_end(direct, output, decision)
+    there = at_end(direct, output, prediction)
     share = float(there.mean())
-    sure = output[np.arange(len(decision)), decision]
-    right = (decision == labels).astype(np.float64)
+    sure = output[np.arange(len(prediction)), prediction]
+    right = (prediction == labels).astype(np.float64)
     gap = float((sure - right)[there].mean()) if share else 0.0
     return {"at_bound": share, "bound_gap": gap, "gap": float((sure - right).mean())}
 
