@@ -32,6 +32,7 @@ from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
+from cordcal.evaluate.results import CertifiedErrorRate, MeasureComparison, Pictures
 from cordcal.evaluate.statistics import (
     Replicates,
     certified_error_rates,
@@ -49,7 +50,6 @@ from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
 from cordcal.repair.prediction_rule import PredictionRule
-from cordcal.report.data import CertifiedErrorRate, MeasureComparison, Pictures
 
 __all__ = ["Audit", "audit"]
 

@@ -25,6 +25,7 @@ from cordcal._validation.labels import (
 )
 from cordcal._validation.table import match
 from cordcal.evaluate.baseline import Baseline, KeyedBy, id_digests, keys_of_scores
+from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,
@@ -41,7 +42,6 @@ from cordcal.metrics.base import (
     Resampler,
 )
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
-from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]

@@ -28,10 +28,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.files.disk import only_writer
-from cordcal.files.models import read_state, write_state
-from cordcal.metrics.base import ProbabilityMatrix
-from cordcal.report.monitor import (
+from cordcal.evaluate.results import (
     Alarm,
     MonitorHistory,
     MonitorStatus,
@@ -40,6 +37,9 @@ from cordcal.report.monitor import (
     VerdictName,
     band_names,
 )
+from cordcal.files.disk import only_writer
+from cordcal.files.models import read_state, write_state
+from cordcal.metrics.base import ProbabilityMatrix
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -11,6 +11,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.evaluate.comparison import Comparison
+from cordcal.evaluate.results import Entry
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -21,7 +22,6 @@ from cordcal.metrics import (
     reliability,
 )
 from cordcal.metrics import risk_coverage as compute_risk_coverage
-from cordcal.report.data import Entry
 from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
