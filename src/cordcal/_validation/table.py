@@ -120,11 +120,11 @@ class Table:
     def in_order(self, names: Sequence[Name] | None, source: str) -> Table:
         """Return the table with its columns in the order of ``names``, which ``source`` has."""
         own = self.texts
-        if own is None or names is None or len(own) != len(names):
-            return self  # the shape check raises a clearer error
+        if own is None or names is None:
+            return self
         expected = [str(name) for name in names]
         if are_default_names(own) != are_default_names(expected) and set(own) != set(expected):
-            return self  # a frame created without names
+            return self  # a frame created without names; the shape is checked later
         order = class_order(own, expected, self.argument, source)
         if order is None:
             return self

@@ -103,7 +103,8 @@ class Gate:
             raise InputError(
                 "gate",
                 f"{self.name} is not available: a baseline does not store what it needs",
-                f"write --max {self.measure}=…",
+                "write {option}",
+                option=("max", f"{self.measure}=…"),
             )
 
     @property
