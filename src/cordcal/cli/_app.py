@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor, warmup
+from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor
 from cordcal.cli._console import (
     VERBOSITY,
     discard,
@@ -75,7 +75,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, check, monitor, compare, fit, apply, export, info, warmup):
+for _command in (demo, audit, check, monitor, compare, fit, apply, export, info):
     _command.register(app)
 
 
