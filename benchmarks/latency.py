@@ -13,7 +13,6 @@ import tempfile
 import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import numpy as np
 import onnx

@@ -17,7 +17,6 @@ import warnings
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import numpy as np
 from scipy.special import softmax

@@ -19,7 +19,6 @@ import argparse
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import statistics
 import subprocess

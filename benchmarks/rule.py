@@ -20,7 +20,6 @@ import importlib.util
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import tempfile
 import time

@@ -20,8 +20,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -14,7 +14,6 @@ import cordcal
 
 HEAVY = (
     "sklearn",
-    "numba",
     "matplotlib",
     "torch",
     "dask",

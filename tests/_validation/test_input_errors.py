@@ -10,18 +10,13 @@ import pytest
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
 from cordcal._errors import merge_errors, raise_first, renumber_rows, write_options_as
 from cordcal._validation.scores import score_errors
-from cordcal.repair.numpy_engine import pair_errors
+from cordcal.repair.engine import pair_errors
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
 RNG = np.random.default_rng(3)
 SOUND = RNG.dirichlet(np.ones(CLASSES), ROWS)
 LABELS = RNG.integers(CLASSES, size=ROWS)
 BAD = np.array([5, 26_500, 59_999])
-
-
-@pytest.fixture(params=["compiled", "array"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
 
 
 def spoiled(value: float, rows: np.ndarray = BAD) -> np.ndarray:
@@ -46,7 +41,6 @@ def error_of(function, *arguments, **named) -> InputError:
     ],
 )
 @pytest.mark.parametrize("preserve", [1, 2])
-@pytest.mark.usefixtures("engine")
 def test_repair_reports_all_rows_per_reason(value: float, reason: str, preserve: int) -> None:
     bad = spoiled(value)
     bad[100, 0] = np.nan if reason != "contains NaN" else np.inf

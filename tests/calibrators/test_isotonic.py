@@ -15,11 +15,8 @@ from cordcal.calibrators._curves import (
     interpolate,
     venn_abers_knots,
 )
-from cordcal.repair import kernels
 
 from .conftest import noisy_logits, softmax
-
-ENGINES = ("array", "compiled") if kernels.installed() else ("array",)
 
 
 def reference_irova(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:
@@ -74,9 +71,7 @@ def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tupl
 @pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative", "venn-abers"])
 @pytest.mark.parametrize("curves", [1, 7])
 @pytest.mark.parametrize("power", [1, 40])  # with 40 most entries lie on the first level
-def test_interpolation_is_numpys_to_the_bit(
-    kind: str, curves: int, power: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpolation_is_numpys_to_the_bit(kind: str, curves: int, power: int) -> None:
     rng = np.random.default_rng(curves)
     for rows in (1, 50, 2500):
         knots = random_curves(kind, curves, rng)
@@ -90,9 +85,7 @@ def test_interpolation_is_numpys_to_the_bit(
         parts = [np.interp(column, *curve) for column, curve in zip(columns, knots, strict=True)]
         expected = np.stack(parts, axis=1) if curves == 7 else parts[0]
         params = curve_parameters(knot_x, knot_y, start if curves == 7 else None)
-        for engine in ENGINES:
-            monkeypatch.setenv("CORDCAL_ENGINE", engine)
-            np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
+        np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
 
 
 def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:

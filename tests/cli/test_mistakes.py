@@ -319,8 +319,8 @@ def test_labels_without_the_prefix_of_the_columns(call, tmp_path: Path) -> None:
 
 def test_help_is_wrapped_by_the_terminal_alone(call) -> None:
     """Ends of lines of a docstring would remain in a terminal of another width."""
-    lines = [line.strip() for line in call("warmup", "--help")[1].splitlines()]
-    (line,) = [line for line in lines if line.startswith("Later processes load them")]
+    lines = [line.strip() for line in call("check", "--help")[1].splitlines()]
+    (line,) = [line for line in lines if line.startswith("A gate limits a metric")]
     following = lines[lines.index(line) + 1]
     assert len(line) + len(following.split()[0]) >= 78
 

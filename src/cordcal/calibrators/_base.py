@@ -39,7 +39,7 @@ from cordcal._validation.scores import (
     read_scores,
     rescale_large_weights,
 )
-from cordcal.calibrators._curves import CurveSearch, prepare_curves
+from cordcal.calibrators._curves import CurveSearch
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
@@ -606,8 +606,6 @@ class Calibrator(Estimator, ABC):
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map validated scores block by block, in place."""
         params = self._numpy_parameters()
-        if "search_" in params:
-            prepare_curves(scores.size)
         for rows in row_blocks(*scores.shape, entries=BLOCK_ENTRIES):
             block = scores[rows]
             direct = self._map(block, params, xp=np)

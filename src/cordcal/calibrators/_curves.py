@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,16 +12,11 @@ import numpy.typing as npt
 from cordcal._numeric.arrays import scratch
 from cordcal._numeric.expressions import minimum
 from cordcal._numeric.types import Array, Parameters, Vector
-from cordcal.repair.dispatch import compiled_engine
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
 _PIECE = 2**15
 # Size of a table of starting points: for all curves together, and at least for each of them.
 _TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**8
-# With at most this many points, comparing with each is faster than a search.
-_FEW_POINTS = 16
-# Up to this many entries, plain Python is faster than a dozen calls of NumPy.
-_FEW_ENTRIES = 32
 
 Positions = npt.NDArray[np.intp]
 
@@ -73,11 +66,6 @@ def curve_parameters(
     }
 
 
-def prepare_curves(entries: int) -> None:
-    """Load the kernel if it pays for this many entries; blocks of them then use it."""
-    compiled_engine("curves", entries)
-
-
 def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vector:
     """Return the slope from each knot to the next one of its curve."""
     run, slope = np.diff(knot_x), np.zeros(knot_x.size)
@@ -119,85 +107,56 @@ def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
 class CurveSearch:
     """Curves prepared for NumPy: the search for an entry's half-line starts from a table.
 
-    The table goes by the leading bits of an entry, which order numbers from 0 on.  Infinite
-    abscissas follow each curve's last one, so that no step of the search leaves the curve.
+    The table goes by the leading bits of an entry's distance from ``left``, which order numbers
+    from 0 on.  An infinite abscissa follows each curve's last one, so that the search does not
+    leave the curve.
     """
 
     x: Vector
     y: Vector
     slope: Vector
-    # Each curve's first half-line; with a table, what to add to an entry's bits to find its place
-    # there.
-    origin: Positions
-    table: Positions | None
+    left: float
+    # Distances below and above have the first and the last place of the table.
     bounds: tuple[float, float]
+    # How many of a distance's bits are dropped, and what to add to the others, per curve.
     shift: int
-    # Without a table: the steps of a binary search, or all abscissas of one curve if they are few.
-    strides: list[int]
-    counted: list[float]
-    # Each curve's knots, and its half-lines' abscissas, values and slopes, if there are few curves.
-    lists: list[tuple[list[float], ...]]
-    # What the kernel gets, except for the entries, if it can evaluate the curves.
-    compiled: tuple[Any, ...] | None
+    origin: Positions
+    table: Positions
 
     @classmethod
     def of(cls, params: Parameters) -> CurveSearch:
         """Prepare the curves of `curve_parameters`."""
-        x, y, slope = (params[name] for name in ("begin_x_", "begin_y_", "slope_"))
-        start = np.append(params["first_"], x.size)
-        origin, strides = start[:-1], params["stride_"].tolist()
-        curves, is_single = origin.size, origin.size == 1
-        lists: list[tuple[list[float], ...]] = []
-        if curves <= _FEW_ENTRIES:  # many curves are evaluated at many entries
-            for begin, end in itertools.pairwise(start.tolist()):
-                parts = (x[begin + 1 : end], *(part[begin:end] for part in (x, y, slope)))
-                lists.append(tuple(part.tolist() for part in parts))
-        counted = x[1:].tolist() if is_single and x.size <= _FEW_POINTS else []
-        # Above zero, because the bits of −0 are those of the smallest integer.
-        low = max(float(x[np.minimum(origin + 2, start[1:] - 1)].min()), np.finfo(np.float64).tiny)
-        table, bounds, shift = None, (low, max(low, float(x.max()))), 0
-        if x.min() >= 0.0 and len(strides) > 1 and not counted:
-            table, shift = _start_table(x, start, *bounds)
-            strides = [1]
-        # How far the infinite abscissas of earlier curves move a curve.
-        moved = sum(strides) * np.arange(curves)
-        place = np.arange(x.size) + np.repeat(moved, np.diff(start))
-        padded_x, padded_y, padded_slope = (
-            np.full(x.size + sum(strides) * curves, np.inf) for _ in range(3)
-        )
-        padded_x[place], padded_y[place], padded_slope[place] = x, y, slope
-        origin = origin + moved
-        if table is not None:
-            origin = np.arange(curves) * table.shape[1] - (_bits(bounds[0]) >> shift)
-            table = (table + moved[:, None]).ravel()
-        compiled: tuple[Any, ...] | None = None
-        if table is not None:
-            compiled = (padded_x, padded_y, padded_slope, origin, table, *bounds, shift)
-        elif counted:
-            compiled = (x, y, slope, origin, origin[:0], *bounds, shift)
+        first, last = params["first_"], params["last_"]
+        x = params["begin_x_"]
+        left = min(0.0, float(x.min()))
+        distance = x - left
+        # The first two half-lines begin at the same abscissa.  Above zero, because the bits of −0
+        # are those of the smallest integer.
+        low = max(float(distance[np.minimum(first + 2, last)].min()), np.finfo(np.float64).tiny)
+        high = max(low, float(distance.max()))
+        size = max(_TABLE_SIZE // first.size, _MIN_TABLE_SIZE)
+        shift = ((_bits(high) - _bits(low)) // size).bit_length()
+        edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
+        table = np.empty((first.size, edges.size), dtype=np.intp)
+        for row, begin, end in zip(table, first.tolist(), last.tolist(), strict=True):
+            # Half-lines that begin before the place does: distances that round alike may differ.
+            before = np.searchsorted(distance[begin : end + 1], edges.view(np.float64))
+            row[:] = begin + np.maximum(before - 1, 0)
+        table[:, 0] = first
+        curve = np.arange(first.size)
         return cls(
-            padded_x,
-            padded_y,
-            padded_slope,
-            origin,
-            table,
-            bounds,
+            np.insert(x, last + 1, np.inf),
+            np.insert(params["begin_y_"], last + 1, np.inf),
+            np.insert(params["slope_"], last + 1, np.inf),
+            left,
+            (low, high),
             shift,
-            strides,
-            counted,
-            lists,
-            compiled,
+            curve * edges.size - (_bits(low) >> shift),
+            (table + curve[:, None]).ravel(),  # after the infinite ones of earlier curves
         )
 
     def interpolate(self, x: Array) -> Array:
         """Evaluate the curves at all entries, in place."""
-        if x.size <= _FEW_ENTRIES:
-            return self._evaluate_few(x)
-        if self.compiled is not None and x.ndim == 2 and x.flags.c_contiguous:
-            engine: Any = compiled_engine("curves", 0)
-            if engine is not None:
-                engine.evaluate_curves(x, *self.compiled)
-                return x
         origin = np.broadcast_to(self.origin, x.shape)
         rows = max(1, _PIECE * len(x) // max(1, x.size))
         with scratch(3 * x[:rows].size) as memory:
@@ -211,34 +170,12 @@ class CurveSearch:
                 part += np.take(self.y, at, out=value, mode="clip")
         return x
 
-    def _evaluate_few(self, x: Array) -> Array:
-        """Evaluate a curve at each entry in place, one by one."""
-        values = []
-        for value, curve in zip(x.ravel().tolist(), itertools.cycle(self.lists)):
-            knots, begin_x, begin_y, slope = curve
-            at = bisect_right(knots, value)
-            values.append(slope[at] * (value - begin_x[at]) + begin_y[at])
-        x.flat = values
-        return x
-
     def _find(
         self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
     ) -> None:
         """Set ``at`` to the last half-line that begins at or below each entry, else the first."""
-        if self.counted:
-            count = np.zeros(x.shape, dtype=np.int8)
-            for begin in self.counted:
-                count += (x >= begin).view(np.int8)
-            at[...] = count
-            return
-        if self.table is None:
-            at[...] = origin
-            for stride in self.strides:
-                np.take(self.x[stride:], at, out=value, mode="clip")
-                np.multiply(value <= x, stride, out=step)
-                at += step
-            return
-        np.maximum(x, self.bounds[0], out=value)
+        np.subtract(x, self.left, out=value)
+        np.maximum(value, self.bounds[0], out=value)
         np.minimum(value, self.bounds[1], out=value)
         np.right_shift(value.view(np.int64), self.shift, out=step)
         step += origin
@@ -252,32 +189,6 @@ class CurveSearch:
         while some.size:
             some = some[following[flat_at[some]] <= flat_x[some]]
             flat_at[some] += 1
-
-
-def _start_table(
-    x: Vector, start: npt.NDArray[np.int64], low: float, high: float
-) -> tuple[Positions, int]:
-    """Return the half-line at entries by their leading bits, and the bits to drop.
-
-    Parameters
-    ----------
-    x, start
-        The beginnings of the curves' half-lines, which are not negative.
-    low, high : float
-        Entries below and above have the first and the last place of the table.
-    """
-    curves = start.size - 1
-    size = max(_TABLE_SIZE // curves, _MIN_TABLE_SIZE)
-    shift = ((_bits(high) - _bits(low)) // size).bit_length()
-    edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
-    table = np.empty((curves, edges.size), dtype=np.intp)
-    bounds = start.tolist()
-    for row, begin, end in zip(table, bounds[:-1], bounds[1:], strict=True):
-        row[:] = begin - 1
-        row += np.searchsorted(x[begin:end], edges.view(np.float64), side="right")
-    table[:, 0] = start[:-1]
-    np.maximum(table, start[:-1, None], out=table)
-    return table, shift
 
 
 def _bits(number: float) -> int:

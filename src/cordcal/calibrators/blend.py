@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,6 @@ from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Paramete
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import BLOCK_ENTRIES, Calibrator, Size
-from cordcal.calibrators._curves import prepare_curves
 from cordcal.calibrators.crossfit import (
     FOLDS,
     Candidate,
@@ -34,7 +34,6 @@ from cordcal.calibrators.crossfit import (
     cross_fit_any,
 )
 from cordcal.calibrators.registry import calibrator_class
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
 # Pseudo-rows that regularise the shares, spread evenly; 40 were too many.
@@ -189,7 +188,7 @@ class Blend(Calibrator):
     def _fit_from(self, fit_cache: FitCache) -> None:
         """Mix the calibrators of a cache, which fits those that it lacks."""
         self.n_classes_, self.log_floor_ = fit_cache.original.classes, LOG_FLOOR
-        watch = Stopwatch()
+        started = perf_counter()
         if fit_cache.original.raw.size >= _MIN_ENTRIES_TO_RELEASE:
             fit_cache.original.release()
         candidates: dict[str, Candidate] = {}
@@ -218,7 +217,7 @@ class Blend(Calibrator):
         self._mix({key: candidates[key] for key in keys if key in candidates}, fit_cache)
         # Fits that the cache had already count, too: a blend needs all of them.
         durations = [candidate.seconds for candidate in (candidates | doubtful).values()]
-        self.seconds_ = max(watch.seconds(), sum(durations))
+        self.seconds_ = max(perf_counter() - started, sum(durations))
 
     def _keys(self, classes: int, rows: float) -> tuple[str, ...]:
         """Return the members' keys, validated."""
@@ -299,7 +298,6 @@ class Blend(Calibrator):
         if len(blocks) == 1:
             members.mix(original, direct)
             return direct
-        prepare_curves(direct.size * sum("search_" in member.params for member in members.members))
 
         def predict(part: slice) -> None:
             for rows in blocks[part]:

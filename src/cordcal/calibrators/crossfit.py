@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from cordcal.calibrators._base import fit_calibrator as fit_calibrator
 from cordcal.calibrators._base import predict_calibrated as predict_calibrated
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.registry import calibrator_class, make
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses, prediction_masses
 
 Scores = npt.NDArray[Any]
@@ -330,10 +330,10 @@ class FitCache:
         return self._fits[key]
 
     def _fit(self, model: Calibrator) -> Fit:
-        watch = Stopwatch()
+        started = perf_counter()
         with _record_warnings() as messages:
             model._fit_checked(self.original, self.labels, self.weight)
-        return Fit(model, tuple(messages), watch.seconds())
+        return Fit(model, tuple(messages), perf_counter() - started)
 
     def fit_all(
         self, keys: Sequence[str], started: Callable[[str], None] = lambda key: None
@@ -385,7 +385,7 @@ class FitCache:
         return direct
 
     def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
-        watch = Stopwatch()
+        started = perf_counter()
         try:
             if key not in self._fits:
                 model = make(key, input=self.original.kind)
@@ -399,7 +399,7 @@ class FitCache:
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
         note = next(iter([*fit.warnings, *messages]), None)
-        return Candidate(fit.model, held_out, watch.seconds()), note
+        return Candidate(fit.model, held_out, perf_counter() - started), note
 
 
 @contextmanager

@@ -70,7 +70,6 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
@@ -525,11 +524,11 @@ def fit_and_measure(
             model, seconds, messages = _fit_model(candidate, split, input, preserve, with_features)
             if precomputed is not None:
                 model.calibrator_ = on_evaluation
-            watch = Stopwatch()
+            started = time.perf_counter()
             features = split.features if with_features else None
             outputs = model._predict_checked(split.original, features)
             fit_seconds += seconds
-            apply_seconds += watch.seconds()
+            apply_seconds += time.perf_counter() - started
             lifted = None
             keeps_here = _keeps_predictions(model, outputs, split)
             keeps = keeps and keeps_here
@@ -596,13 +595,13 @@ def _fit_model(
     with_features: bool,
 ) -> tuple[PreservingCalibrator, float, tuple[str, ...]]:
     """Return a model with CORD, the seconds that fitting took, and its warnings."""
-    watch = Stopwatch()
+    started = time.perf_counter()
     messages: tuple[str, ...] = ()
     if not isinstance(candidate, str) or with_features:
         model = PreservingCalibrator(candidate, input=input, preserve=preserve)
         features = split.fit_features if with_features else None
         model._fit_checked(split.fit, split.fit_labels, None, features)
-        return model, watch.seconds(), messages
+        return model, time.perf_counter() - started, messages
     fitted: Calibrator
     if candidate == Blend.key:
         fitted = Blend(input=input)
@@ -611,10 +610,10 @@ def _fit_model(
     else:
         fit = split.fit_cache.fit(candidate)
         fitted, messages, fit_seconds = fit.model, fit.warnings, fit.seconds
-    watch = Stopwatch()
+    started = time.perf_counter()
     model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
     model._fit_checked(split.fit, split.fit_labels, None)
-    return model, fit_seconds + watch.seconds(), messages
+    return model, fit_seconds + time.perf_counter() - started, messages
 
 
 def _is_lifted(candidate: AnyCalibrator, preserve: int | Literal["ranking"]) -> bool:

@@ -63,24 +63,18 @@ def repair(
     With several scalars, the order of the first ranks is preserved as well.  Under a rule the
     prediction's weight times probability is strictly the largest.
     """
-
-    def row_sum(rows: Array) -> Array:
-        return xp.sum(rows, axis=1)
-
     # Not the cached function: torch.compile warns of caches in what it traces.
     level = sum_warning_level.__wrapped__(dtype, direct.shape[1])
     if len(etas) > 1:
         order = ranking.kept_order(original, prediction, xp=xp)
-        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp)
         repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
     weights = None if rule_weights is None else rule_weights.values
     products = direct if weights is None else direct * weights[None, :]
     moved = xp.argmax(products, axis=1) != prediction
-    state, part = rule.row_state(
-        original, direct, prediction, moved, weights, xp=xp, row_sum=row_sum
-    )
+    state, part = rule.row_state(original, direct, prediction, moved, weights, xp=xp)
     repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
     return strictly_first(repaired, prediction, dtype, rule_weights, xp=xp)
 
@@ -96,12 +90,8 @@ def lift(
     xp: Namespace,
 ) -> Array:
     """Return a Lift's probabilities in float64; rounded, the prediction is strictly largest."""
-
-    def row_sum(rows: Array) -> Array:
-        return xp.sum(rows, axis=1)
-
     weights = None if rule_weights is None else rule_weights.values
-    part = rule.split(direct, prediction, weights, xp=xp, row_sum=row_sum)
+    part = rule.split(direct, prediction, weights, xp=xp)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
     inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
     raised = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)

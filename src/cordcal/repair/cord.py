@@ -25,9 +25,8 @@ from cordcal._validation import layouts
 from cordcal._validation.labels import check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import check_same_shape
-from cordcal.repair import dispatch, numpy_engine, ranking, rule
+from cordcal.repair import dispatch, engine, ranking, rule
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
-from cordcal.repair.dispatch import engine_for, row_work
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, refuse_ranking
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.ranking import Level, RankedRows
@@ -311,16 +310,18 @@ class CORD(FittedRepair):
         prediction: Predictions | None,
         out: Floats,
     ) -> None:
-        eta, threads = self.eta_, self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1
+        eta = self.eta_
         if isinstance(eta, np.ndarray):  # one scalar per level
-            work = row_work(direct, ranked=True)
-            engine = engine_for("repair_ranked", work, original, direct, out)
-            engine.repair_ranked(original, direct, prediction, eta, out, threads)
-        else:
-            weights = self._fitted_weights(out.dtype)
-            weighted, work = weights is not None, row_work(direct)
-            engine = engine_for("repair", work, original, direct, out, weighted=weighted)
-            engine.repair(original, direct, prediction, eta, out, threads, weights)
+            engine.repair_ranked(original, direct, prediction, eta, out)
+            return
+        engine.visit_blocks(
+            lambda block: engine.cord_rows(eta, block, out[block.rows]),
+            original,
+            direct,
+            prediction,
+            self._fitted_weights(out.dtype),
+            self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1,
+        )
 
     def _repair_foreign(
         self, original: Array, direct: Array, prediction: Predictions | None, dtype: DType
@@ -446,8 +447,8 @@ def _ranked_blocks(
     original: Array, direct: Array, prediction: Predictions | None, levels: int
 ) -> Iterator[RankedRows]:
     if isinstance(direct, np.ndarray):
-        for block in numpy_engine.checked_blocks(original, direct, prediction):
-            yield numpy_engine.rank_block(block, levels)
+        for block in engine.checked_blocks(original, direct, prediction):
+            yield block.ranked(levels)
     else:
         yield dispatch.rank_foreign(original, direct, prediction, levels)[0]
 
@@ -457,5 +458,5 @@ def _columns(
 ) -> Columns:
     mass, rest, slope = responses
     fields = (prediction, state.direct_mass, state.reference, state.lower, mass, state.changed)
-    bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
+    bound = engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
     return (*(arrays.to_numpy(field) for field in fields), bound)

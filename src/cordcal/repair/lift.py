@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import lane_sum, row_blocks
+from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -27,7 +27,8 @@ from cordcal._validation import layouts
 from cordcal._validation.labels import check_predictions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
-from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
+from cordcal.repair import dispatch, engine, lift_rule, rule
+from cordcal.repair.engine import Block
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_rule import Curve, Mode, fit_curve
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
@@ -259,34 +260,28 @@ class Lift(FittedRepair):
         prediction: Predictions | None,
         out: Floats,
     ) -> None:
-        weights = self._fitted_weights(out.dtype)
-        # The other mode changes more than one mass.
-        is_plain = weights is None and self.mode == "raise"
-        if (
-            is_plain
-            and len(direct) == 1
-            and numpy_engine.repair_row(original, direct, prediction, self._mass_of_row, out)
-        ):
-            return
-        for block in numpy_engine.described_blocks(
-            original, direct, prediction, class_weights=weights
-        ):
-            state, target = block.state, out[block.rows]
-            mass, rest = lift_rule.confidence(
-                self.curve_, state.direct_mass, state.direct_rest, xp=np
-            )
-            inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
-            if self.mode == "cap" and low.any():
-                target[...] = lift_rule.keep_prediction(
-                    block.direct, state, block.part, mass, rest, out.dtype, self.mode, weights
-                )
-            else:
-                numpy_engine.write_rows(block, inside, inside_rest, target, class_weights=weights)
+        engine.visit_blocks(
+            lambda block: self._write(block, out[block.rows]),
+            original,
+            direct,
+            prediction,
+            self._fitted_weights(out.dtype),
+        )
 
-    def _mass_of_row(self, state: RowState, xp: Any) -> tuple[float, float]:
-        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest, xp=xp)
-        inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, state.lower, xp=xp)
-        return inside, inside_rest
+    def _write(self, block: Block, out: Floats) -> None:
+        """Write the repaired rows of one block."""
+        state, weights = block.state, block.class_weights
+        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest, xp=np)
+        inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
+        some = np.flatnonzero(low) if self.mode == "cap" else np.empty(0, dtype=np.intp)
+        if some.size:  # before the tails are overwritten
+            rows = block.take(some)
+            capped = lift_rule.cap_row(
+                rows.direct, rows.state.prediction, rows.part, mass[some], out.dtype, weights
+            )
+        block.write(inside, inside_rest, out)
+        if some.size:
+            out[some] = capped
 
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
@@ -466,7 +461,7 @@ def prediction_masses(direct: Vector, prediction: Predictions) -> Masses:
     """Return b and 1 − b, stabilised as in a repair, so that both are positive."""
     mass, rest = np.empty(len(direct)), np.empty(len(direct))
     for at in row_blocks(*direct.shape):
-        mass[at], rest[at] = numpy_engine.prediction_masses(direct[at], prediction[at])
+        mass[at], rest[at] = engine.prediction_masses(direct[at], prediction[at])
     return Masses(mass, rest)
 
 
@@ -552,7 +547,7 @@ def _lift_block(
     largest = others.max(axis=1, keepdims=True)
     empty = largest == 0.0
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
-    total = lane_sum(others)[:, None]
+    total = others.sum(axis=1, keepdims=True)
     half = np.where(chosen, 0.5, 0.5 * (others / total))
     part, unmoved = rule.split(half, prediction), np.zeros(len(mass), dtype=bool)
     state = rule.split_state(part, rule.normalised(part), prediction, unmoved, xp=np)

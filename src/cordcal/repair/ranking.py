@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cordcal._numeric.arrays import dtype_name, first_argmax, lane_sum, namespace
+from cordcal._numeric.arrays import dtype_name, first_argmax, namespace
 from cordcal._numeric.types import Array, DType, Namespace
 from cordcal.repair import rule
-from cordcal.repair.rule import TIED, RowSum
+from cordcal.repair.rule import TIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +100,20 @@ def rank_rows(
     levels: int,
     *,
     xp: Namespace | None = None,
-    row_sum: RowSum = lane_sum,
 ) -> RankedRows:
     """Arrange wide copies of both probabilities in the original order."""
     xp = namespace(direct) if xp is None else xp
     rank = xp.argsort(order, axis=1)
     below = rank >= levels
-    q, inner, total = _inner_copy(direct, xp, row_sum)
-    p, _, _ = _inner_copy(original, xp, row_sum)
+    q, inner, total = _inner_copy(direct, xp)
+    p, _, _ = _inner_copy(original, xp)
 
     tail = xp.where(below, q, xp.zeros_like(q))
     q_entry = xp.take_along_axis(q, order[:, :levels], axis=1)
-    q_left = _suffix_sums(q_entry, row_sum(tail), xp)
+    q_left = _suffix_sums(q_entry, xp.sum(tail, axis=1), xp)
 
     p_entry = xp.take_along_axis(p, order[:, :levels], axis=1)
-    p_left = _suffix_sums(p_entry, row_sum(xp.where(below, p, xp.zeros_like(p))), xp)
+    p_left = _suffix_sums(p_entry, xp.sum(xp.where(below, p, xp.zeros_like(p)), axis=1), xp)
 
     # At rank k the supplied entries themselves are compared: isotonic outputs tie exactly.
     supplied = xp.where(below, direct, xp.zeros_like(direct) - 1.0)
@@ -137,10 +136,10 @@ def rank_rows(
     )
 
 
-def _inner_copy(values: Array, xp: Namespace, row_sum: RowSum) -> tuple[Array, Array, Array]:
+def _inner_copy(values: Array, xp: Namespace) -> tuple[Array, Array, Array]:
     """Return stabilised rows, which of them have no zero entry, and the sums as supplied."""
     inner = xp.all(values != 0, axis=1)
-    total = row_sum(values)
+    total = xp.sum(values, axis=1)
     scale, offset = rule.stabilisation(total, values.shape[1], xp=xp)
     mixed = values * scale[:, None] + offset
     return xp.where(inner[:, None], values, mixed), inner, total

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,6 @@ from cordcal.evaluate.compare import unsuited_calibrators
 from cordcal.evaluate.statistics import at_end
 from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.data import Rows, SetFacts, cached_set
@@ -196,11 +196,11 @@ class _TrialRows:
         return TrialResult(measures, refused)
 
     def _outputs(self, key: str, repairs: tuple[str, ...]) -> Iterator[tuple[str, Measured]]:
-        watch = Stopwatch()
+        started = perf_counter()
         model = self._fitted(key)
         direct = predict_calibrated(model, self.original, self._features(key, self.evaluation))
         direct = np.asarray(direct, dtype=np.float64)
-        seconds = model.seconds_ if isinstance(model, Blend) else watch.seconds()
+        seconds = model.seconds_ if isinstance(model, Blend) else perf_counter() - started
         yield DIRECT, {**self._measured(DIRECT, direct, direct), "seconds": seconds}
         if calibrator_class(key).keeps_argmax:
             return
