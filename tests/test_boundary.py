@@ -79,6 +79,11 @@ EXEMPT = {
 }
 
 
+def by_name(values: np.ndarray, columns: list[str]) -> np.ndarray:
+    """Return the first rows of a result with the columns of fit, in the order of NAMES."""
+    return np.asarray(values)[:20, [columns.index(name) for name in NAMES]]
+
+
 def model(kind: str = "vs", **options: Any) -> PreservingCalibrator:
     frame = pd.DataFrame(LOGITS, columns=NAMES)
     return PreservingCalibrator(kind, **options).fit(frame, TRUTH.to_numpy())
@@ -87,7 +92,7 @@ def model(kind: str = "vs", **options: Any) -> PreservingCalibrator:
 @case("cordcal.PreservingCalibrator.fit", scores="logits")
 def _(_: str, scores: Any) -> Any:
     fitted = PreservingCalibrator("vs").fit(scores, TRUTH)
-    return fitted.predict_proba(pd.DataFrame(LOGITS, columns=NAMES))
+    return by_name(fitted.predict_proba(pd.DataFrame(LOGITS, columns=NAMES)), fitted.columns_)
 
 
 @case(
@@ -331,7 +336,8 @@ def calibrator_case(name: str) -> Case | None:
         frame = pd.DataFrame(LOGITS, columns=NAMES)
         vector = cordcal.calibrators.make("vs")
         if is_fit:
-            return vector.fit(scores, TRUTH).predict_proba(frame)
+            result = vector.fit(scores, TRUTH).predict_proba(frame)
+            return by_name(result, vector.columns_)
         return vector.fit(frame, TRUTH.to_numpy()).predict_proba(scores)
 
     return {"scores": "logits"}, run

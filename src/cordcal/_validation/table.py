@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,9 @@ from cordcal._validation.names import (
 _NOT_SCORES = {"label", "labels", "target", "targets", "y", "y_true", "y_pred", "pred"} | {
     *("predicted", "prediction", "predictions", "prediction_name", "confidence")
 }
+
+# The vectors that have a field of their own in `MatchedRows`.
+_VECTORS = {"prediction", "sample_weight", "groups", "clusters", "ids"}
 
 # What ignored labels become when the other labels are looked up: no column has this number.
 _IGNORED = -1
@@ -153,6 +156,8 @@ class MatchedRows:
         Class names are column numbers now; other entries are unchecked.
     sample_weight, groups, clusters, ids : array_like or None
         As they were passed, with their rows in the order of the first matrix.
+    others : mapping of str to array_like
+        Other vectors with one entry per row, likewise.
     label_names : list or None
         The names that labels and predictions used; None if they were column numbers.
     ignore_index : int or None
@@ -167,6 +172,7 @@ class MatchedRows:
     groups: Any = None
     clusters: Any = None
     ids: Any = None
+    others: Mapping[str, Any] = field(default_factory=dict)
     label_names: list[Name] | None = None
     ignore_index: int | None = None
 
@@ -188,6 +194,7 @@ def match(
     groups: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
     ids: ArrayLike | None = None,
+    others: Mapping[str, ArrayLike] | None = None,
     labels_argument: str = "labels",
     ignore_index: int | None = None,
 ) -> MatchedRows:
@@ -206,6 +213,8 @@ def match(
         Where ``fitted_names`` come from, for messages.
     labels, prediction, sample_weight, groups, clusters, ids : array_like, optional
         One entry per row.
+    others : mapping of str to array_like, optional
+        Other vectors with one entry per row, by the names of their arguments.
     labels_argument : str
         The name of the argument with the labels, for messages.
     ignore_index : int, optional
@@ -232,6 +241,7 @@ def match(
         "groups": groups,
         "clusters": clusters,
         "ids": ids,
+        **(others or {}),
     }
     passed = (*matrices.values(), *vectors.values())
     if all(value is None or type(value) is np.ndarray for value in passed):
@@ -246,8 +256,11 @@ def match(
         )
     tables = [Table.read(values, name) for name, values in matrices.items()]
     if class_names is None and fitted_names is None:
+        # The first names decide; other tables are compared with these.
         for table, values in zip(tables, matrices.values(), strict=True):
-            _refuse_other_columns(table, values, labels)
+            if table.label_names is not None:
+                _refuse_other_columns(table, values, labels)
+                break
     tables, vectors = _match_rows(tables, vectors)
     tables, names, reordered = _match_columns(tables, class_names, fitted_names, fitted_source)
     by_position = names is None or nondefault_integers(names) is None
@@ -287,6 +300,7 @@ class RememberedColumns:
         matrices: Mapping[str, ArrayLike],
         labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
     ) -> MatchedRows:
         """Match a block of rows; see `match`."""
         rows = match(
@@ -294,6 +308,7 @@ class RememberedColumns:
             fitted_names=self.names,
             fitted_source="the first block",
             labels=labels,
+            prediction=prediction,
             sample_weight=sample_weight,
         )
         self.names = rows.class_names
@@ -328,6 +343,7 @@ def _with_vectors(
         vectors["groups"],
         vectors["clusters"],
         vectors["ids"],
+        {name: value for name, value in vectors.items() if name not in _VECTORS},
         names if by_name else None,
         _IGNORED if looked_up and ignore_index is not None else ignore_index,
     )

@@ -25,8 +25,8 @@ from cordcal._numeric.types import (
 )
 from cordcal._validation import layouts
 from cordcal._validation.labels import check_predictions, check_weights
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
+from cordcal._validation.table import match
 from cordcal.repair import dispatch, engine, lift_rule, rule
 from cordcal.repair.engine import Block
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
@@ -144,24 +144,25 @@ class Lift(FittedRepair):
         """
         if labels is None:
             raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
-        original, direct, labels, prediction, sample_weight = align_rows(
-            original=original,
-            direct=direct,
+        rows = match(
+            {"original": original, "direct": direct},
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
         )
+        (original, direct), labels, names = rows.matrices, rows.labels, rows.columns
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         collection = layouts.lazy_handler(original, direct)
         if collection is None:
             classes = int(np.shape(direct)[-1 if axis is None else axis])
-            weights = self._class_weights(classes)
+            weights = self._class_weights(classes, names)
             parts = list(
                 _described(axis, original, direct, labels, prediction, sample_weight, weights)
             )
         elif axis is not None:
             raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         else:
-            weights = self._class_weights(int(np.shape(direct)[1]))
+            weights = self._class_weights(int(np.shape(direct)[1]), names)
             classes, parts = collection.described(
                 functools.partial(_described_block, weights),
                 direct=direct,
@@ -179,6 +180,7 @@ class Lift(FittedRepair):
             None,
             weighted=sample_weight is not None,
             prediction_given=prediction is not None,
+            names=names,
         )
 
     def _fit(
@@ -210,6 +212,7 @@ class Lift(FittedRepair):
         *,
         weighted: bool,
         prediction_given: bool,
+        names: list[str] | None = None,
     ) -> Self:
         check_mode(self.mode)
         rows = _LabelledRows(
@@ -222,8 +225,8 @@ class Lift(FittedRepair):
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.prediction
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
-        chosen_rule = check_rule(self.rule, classes)
-        class_weights = self._class_weights(classes)
+        chosen_rule = check_rule(self.rule, classes, names=names)
+        class_weights = self._class_weights(classes, names)
         mass, rest = lift_rule.confidence(fitted.curve, rows.mass, rows.rest)
         lower = _lower(self.mode, rows.lower, rows.prediction, classes, class_weights)
         _, _, low, high = rule.clip_to_interval(mass, rest, lower)
@@ -250,6 +253,7 @@ class Lift(FittedRepair):
             curve_=fitted.curve,
             n_classes_=construction.n_classes,
             rule_=chosen_rule,
+            columns_=names,
         )
         return self
 
@@ -320,7 +324,8 @@ class Lift(FittedRepair):
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         tensors = {"curve": np.array(self.curve_), **self._rule_state()}
-        return tensors, {"construction": self.construction_.to_dict()}
+        construction = self.construction_.to_dict()
+        return tensors, {"construction": construction, "class_names": self.columns_}
 
     @classmethod
     def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
@@ -329,7 +334,7 @@ class Lift(FittedRepair):
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
-        lift._restore_rule(tensors)
+        lift._restore_rule(tensors, meta)
         return lift
 
     def __repr__(self) -> str:
@@ -518,10 +523,9 @@ def lift_confidences(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
-    confidence, prediction, rest = align_rows(
-        confidence=confidence, prediction=prediction, rest=rest
-    )
-    shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
+    matched = match({"rest": rest}, prediction=prediction, others={"confidence": confidence})
+    prediction, confidence = matched.prediction, matched.others["confidence"]
+    shares = arrays.to_numpy(as_matrix(matched.matrices[0], "rest", allow_row=True))
     matrix = np.atleast_2d(shares)
     rows, classes = matrix.shape
     keep = check_predictions(prediction, rows, classes)

@@ -21,7 +21,7 @@ from cordcal._numeric.exact import weighted as exact_sum
 from cordcal._numeric.types import Predictions, Vector
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_predictions, check_weights
-from cordcal._validation.layouts import align_rows
+from cordcal._validation.table import match
 from cordcal.metrics import mean_retention, prediction_changes, topk_changes
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
@@ -92,10 +92,13 @@ class VariantCORD(Estimator):
             raise InputError(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
-        original, direct, prediction, sample_weight = align_rows(
-            original=original, direct=direct, prediction=prediction, sample_weight=sample_weight
+        rows = match(
+            {"original": original, "direct": direct},
+            prediction=prediction,
+            sample_weight=sample_weight,
         )
-        p, q = _numpy_pair(original, direct)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         keep = None if prediction is None else check_predictions(prediction, *q.shape)
         weight = None
         if sample_weight is not None:
@@ -119,10 +122,9 @@ class VariantCORD(Estimator):
     ) -> npt.NDArray[Any]:
         """Repair rows with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
-        p, q = _numpy_pair(original, direct)
+        rows = match({"original": original, "direct": direct}, prediction=prediction)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction = rows.prediction
         keep = check_against_fit(self.construction_, q, prediction)
         out = output_array(q, dtype, None, False)
         for block in self._blocks(p, q, keep):
@@ -181,10 +183,9 @@ class _Fixed(Estimator):
         self, original: Any, direct: Any, *, prediction: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair rows; see `CORD.transform`."""
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
-        p, q = _numpy_pair(original, direct)
+        rows = match({"original": original, "direct": direct}, prediction=prediction)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction = rows.prediction
         keep = None if prediction is None else check_predictions(prediction, *q.shape)
         out = output_array(q, dtype, None, False)
         self._write(p, q, keep, out)
