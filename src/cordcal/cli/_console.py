@@ -436,7 +436,6 @@ _OPTION_NAMES = {
     "splits": "--splits",
     "class_names": "--class-names",
     "variants": "--variants",
-    "features": "the key features",
 }
 # Arguments of the library that are flags without a value here.
 _SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--drop-rest"}
