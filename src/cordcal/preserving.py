@@ -199,7 +199,6 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
     ) -> Self:
@@ -221,11 +220,9 @@ class PreservingCalibrator(Estimator):
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
-        features : array_like of shape (n, D), optional
-            Penultimate features, for a calibrator that needs them (``adats``).
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W). Labels and
-            weights then have the shape without that dimension, and features add theirs last.
+            weights then have the shape without that dimension.
         ignore_index : int, optional
             The label of rows or positions without a label; they are left out.
 
@@ -242,17 +239,13 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, prediction, sample_weight, features = align_rows(
-            scores=scores,
-            labels=labels,
-            prediction=prediction,
-            sample_weight=sample_weight,
-            features=features,
+        scores, labels, prediction, sample_weight = align_rows(
+            scores=scores, labels=labels, prediction=prediction, sample_weight=sample_weight
         )
         names = label_names(scores, self.class_names)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, features, prediction = layouts.rows_to_fit(
-                axis, ignore_index, scores, labels, sample_weight, features, prediction
+            scores, labels, sample_weight, prediction = layouts.rows_to_fit(
+                axis, ignore_index, scores, labels, sample_weight, prediction
             )
         kind = self._kind()
         array = as_scores(scores)
@@ -278,7 +271,6 @@ class PreservingCalibrator(Estimator):
                 original,
                 labels,
                 weight,
-                features,
                 columns=columns,
                 label_names=names if by_name else None,
                 prediction_given=prediction is not None,
@@ -289,7 +281,6 @@ class PreservingCalibrator(Estimator):
         original: CheckedScores,
         labels: ArrayLike,
         weight: Vector | None,
-        features: ArrayLike | None = None,
         *,
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
@@ -301,8 +292,8 @@ class PreservingCalibrator(Estimator):
             hint = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
             raise InputError("labels", "is missing", f"pass the true classes, {hint}")
         if not self.prefit:
-            fit_calibrator(calibrator, original, labels, weight, features)
-        direct = predict_calibrated(calibrator, original, features)
+            fit_calibrator(calibrator, original, labels, weight)
+        direct = predict_calibrated(calibrator, original)
         rows = (original.probabilities, direct)
         learnt: LearntRule | None = None
         if isinstance(self.rule, str) and self.rule == "learnt":
@@ -313,7 +304,7 @@ class PreservingCalibrator(Estimator):
             held_out = None
             if not self.prefit:
                 new = functools.partial(self._new_calibrator, original.kind)
-                held_out = masses_held_out(calibrator, new, original, labels, weight, features)
+                held_out = masses_held_out(calibrator, new, original, labels, weight)
             repair._fit(*rows, labels, original.prediction, weight, held_out=held_out)
         # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
@@ -333,7 +324,6 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Array:
         """Return the repaired probabilities.
@@ -349,8 +339,6 @@ class PreservingCalibrator(Estimator):
             float64, float32 or float16, by default that of the scores; the prediction is
             strictly the largest entry of its row in this dtype, or strictly the first under the
             rule.
-        features : array_like of shape (n, D), optional
-            As for `fit`.
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W).
 
@@ -369,17 +357,12 @@ class PreservingCalibrator(Estimator):
                 function,
                 scores,
                 out_dtype,
-                features=features,
                 axis=axis,
                 prediction=prediction,
             )
-        return self.predict_both(
-            scores, prediction=prediction, dtype=dtype, features=features, axis=axis
-        ).repaired
+        return self.predict_both(scores, prediction=prediction, dtype=dtype, axis=axis).repaired
 
-    def direct_proba(
-        self, scores: ArrayLike, *, features: ArrayLike | None = None, axis: int | None = None
-    ) -> Array:
+    def direct_proba(self, scores: ArrayLike, *, axis: int | None = None) -> Array:
         """Return the direct probabilities, the calibrator's own output in its own dtype.
 
         They are not rounded to the dtype of the scores, which could change their argmax.
@@ -387,19 +370,17 @@ class PreservingCalibrator(Estimator):
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = np.dtype(np.float64)
-            return self._predict_lazily(
-                lazy, self.direct_proba, scores, out_dtype, features=features, axis=axis
-            )
-        aligned, features = align_rows(scores=scores, features=features)
+            return self._predict_lazily(lazy, self.direct_proba, scores, out_dtype, axis=axis)
+        (aligned,) = align_rows(scores=scores)
         if layouts.is_dense(axis, aligned):
             # Any predictions will do: direct probabilities do not depend on them.
             assert axis is not None
             prediction = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
-            return self._predict_dense(to_numpy(aligned), None, features, axis, prediction).direct
+            return self._predict_dense(to_numpy(aligned), None, axis, prediction).direct
         self._check_fitted("repair_")
         columns = self._reorder_columns(aligned)
         original = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
-        return array_like(predict_calibrated(self.calibrator_, original, features), scores)
+        return array_like(predict_calibrated(self.calibrator_, original), scores)
 
     def predict_both(
         self,
@@ -407,14 +388,13 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Outputs:
         """Return the direct and the repaired probabilities in one pass.
 
         Parameters
         ----------
-        scores, prediction, dtype, features, axis
+        scores, prediction, dtype, axis
             As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
@@ -422,19 +402,17 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``prediction``.
         """
-        if type(scores) is np.ndarray and prediction is None and features is None and axis is None:
+        if type(scores) is np.ndarray and prediction is None and axis is None:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
-            return self._predict_checked(original, None, _output_dtype(dtype, original.raw))
-        scores, prediction, features = align_rows(
-            scores=scores, prediction=prediction, features=features
-        )
+            return self._predict_checked(original, _output_dtype(dtype, original.raw))
+        scores, prediction = align_rows(scores=scores, prediction=prediction)
         if layouts.is_dense(axis, scores):
-            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, prediction)
+            outputs = self._predict_dense(to_numpy(scores), dtype, axis, prediction)
         else:
             original = self._checked(scores, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
-            outputs = self._predict_checked(original, features, out_dtype)
+            outputs = self._predict_checked(original, out_dtype)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -490,13 +468,10 @@ class PreservingCalibrator(Estimator):
         return _prediction_indices(prediction, scores.shape, names)
 
     def _predict_checked(
-        self,
-        original: CheckedScores,
-        features: ArrayLike | None = None,
-        dtype: npt.DTypeLike = np.float64,
+        self, original: CheckedScores, dtype: npt.DTypeLike = np.float64
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
-        direct = predict_calibrated(self.calibrator_, original, features)
+        direct = predict_calibrated(self.calibrator_, original)
         repaired = self.repair_._transform_rows(
             original.probabilities, direct, original.prediction, dtype
         )
@@ -506,7 +481,6 @@ class PreservingCalibrator(Estimator):
         self,
         scores: Floats,
         dtype: npt.DTypeLike | None,
-        features: ArrayLike | None,
         axis: int | None,
         prediction: ArrayLike | None,
     ) -> Outputs:
@@ -514,16 +488,12 @@ class PreservingCalibrator(Estimator):
         assert axis is not None
         direct = np.empty(scores.shape)
         repaired = np.empty(scores.shape, _output_dtype(dtype, scores))
-        if features is not None:
-            features = np.asarray(features)
-            features = features.reshape(-1, features.shape[-1])
         predictions: list[Predictions] = []
         views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [prediction])
         for first, views, (own,) in views_of_rows:
             rows, direct_rows, repaired_rows = views
-            part = None if features is None else features[first : first + len(rows)]
             with renumber_rows(first):
-                outputs = self.predict_both(rows, prediction=own, dtype=dtype, features=part)
+                outputs = self.predict_both(rows, prediction=own, dtype=dtype)
             direct_rows[:], repaired_rows[:] = outputs.direct, outputs.repaired
             predictions.append(outputs.prediction)
         shape = np.delete(scores.shape, axis)
@@ -541,7 +511,7 @@ class PreservingCalibrator(Estimator):
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
-                "features, axis and prediction",
+                "axis and prediction",
                 "are not supported for dask collections",
                 "leave them out",
             )

@@ -70,19 +70,6 @@ def checked(q: Any, p: Any, y: Any) -> Any:
     return check(q, y, gates=gates, original=p, groups=y).to_dict()
 
 
-def adaptive(p: Any, q: Any, y: Any) -> Any:
-    pytest.importorskip("torch")
-    model = make("adats", epochs=2, input="probabilities").fit(p, y, features=q)
-    return model.predict_proba(p, features=q)
-
-
-def adaptive_repaired(p: Any, q: Any, y: Any) -> Any:
-    pytest.importorskip("torch")
-    calibrator = make("adats", epochs=2, input="probabilities")
-    model = PreservingCalibrator(calibrator).fit(p, y, features=q)
-    return model.predict_proba(p, features=q), model.direct_proba(p, features=q)
-
-
 def constructed(p: Any, q: Any, w: Any) -> Any:
     return CORD().construct([{"original": p, "direct": q, "sample_weight": w}]).eta_
 
@@ -106,11 +93,9 @@ def streamed(p: Any, y: Any, w: Any) -> Any:
 
 FUNCTIONS: dict[str, Function] = {
     "PreservingCalibrator.fit": preserved,
-    "PreservingCalibrator(adats)": adaptive_repaired,
     "calibrator.fit": lambda p, y, w: (
         make("vs", input="probabilities").fit(p, y, sample_weight=w).predict_proba(ORIGINAL)
     ),
-    "adats": adaptive,
     "compare": compared,
     "compare(Given)": compared_elsewhere,
     "audit": audited,

@@ -13,7 +13,6 @@ from cordcal.calibrators._curves import (
     fit_knots,
     group_starts,
     interpolate,
-    venn_abers_knots,
 )
 
 from .conftest import noisy_logits, softmax
@@ -55,9 +54,7 @@ def test_pooling_in_rounds_is_isotonic_regression(rows: int) -> None:
 
 def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tuple]:
     """Return knots of each curve: of few and many, close, equal and negative abscissas."""
-    x, positive = rng.random((curves, 60)) ** 8, rng.random((curves, 60)) < 0.3
-    if kind == "venn-abers":
-        return [venn_abers_knots(*pair) for pair in zip(x, positive, strict=True)]
+    x = rng.random((curves, 60)) ** 8
     knots = [np.sort(row[: rng.integers(1, 60)]) for row in x]
     if kind == "few":
         knots = [row[:5] for row in knots]
@@ -68,7 +65,7 @@ def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tupl
     return [(row, np.sort(rng.integers(0, 9, row.size) / 8)) for row in knots]
 
 
-@pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative", "venn-abers"])
+@pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative"])
 @pytest.mark.parametrize("curves", [1, 7])
 @pytest.mark.parametrize("power", [1, 40])  # with 40 most entries lie on the first level
 def test_interpolation_is_numpys_to_the_bit(kind: str, curves: int, power: int) -> None:

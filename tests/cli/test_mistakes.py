@@ -300,16 +300,6 @@ def test_the_input_is_checked_before_the_output(
     assert errors.count("\n") == 1
 
 
-def test_features_are_asked_for_by_their_key(call, folder: Path) -> None:
-    pytest.importorskip("torch", reason="adats is trained with torch")
-    code, _, errors = call("fit", "s.npz", "--calibrator", "adats")
-    assert code == 2
-    assert (
-        "the key features is missing: adats needs the classifier's penultimate features; pass them"
-        in errors
-    )
-
-
 def test_labels_without_the_prefix_of_the_columns(call, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.2,0.8,dog\n")
     code, _, errors = call("fit", "s.csv", "--output", "m")

@@ -203,10 +203,9 @@ def rows_to_fit(
     scores: ArrayLike,
     labels: ArrayLike,
     sample_weight: ArrayLike | None,
-    features: ArrayLike | None,
     prediction: ArrayLike | None = None,
-) -> tuple[Any, Any, Any, Any, Any]:
-    """Return scores, labels, weights, features and predictions as rows, without ignored ones.
+) -> tuple[Any, Any, Any, Any]:
+    """Return scores, labels, weights and predictions as rows, without ignored ones.
 
     This copies: a fit needs all rows in one matrix.
     """
@@ -217,9 +216,6 @@ def rows_to_fit(
         )
     rows, matrices, block_labels, weights = zip(*blocks, strict=True)
     selected = np.concatenate([np.array(numbers) for numbers in rows])
-    if features is not None:
-        features = to_numpy(features, "features")
-        features = features.reshape(-1, features.shape[-1])[selected]
     if prediction is not None:
         _, (prediction,) = flatten_rows(axis, [scores], [prediction])
         prediction = to_numpy(prediction, "prediction")[selected]
@@ -227,7 +223,6 @@ def rows_to_fit(
         np.concatenate([to_numpy(matrix) for (matrix,) in matrices]),
         None if labels is None else np.concatenate(block_labels),
         None if sample_weight is None else np.concatenate(weights),
-        features,
         prediction,
     )
 

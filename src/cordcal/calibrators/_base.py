@@ -290,8 +290,6 @@ class Calibrator(Estimator, ABC):
         Whether the method may change predictions, or is designed to preserve them.
     cost, reference : str
         The cost of a fit, and the publication of the method.
-    needs_features : bool
-        Whether it is also fitted on features.
     extra : str or None
         The extra of cordcal that a fit needs, ``"torch"`` or ``"boost"``; None if none.
     most_classes : tuple of int and str, or None
@@ -315,7 +313,6 @@ class Calibrator(Estimator, ABC):
     role: ClassVar[Role]
     cost: ClassVar[str]
     reference: ClassVar[str]
-    needs_features: ClassVar[bool] = False
     extra: ClassVar[str | None] = None
     most_classes: ClassVar[tuple[int, str] | None] = None
     square_work: ClassVar[float] = 0.0
@@ -379,15 +376,13 @@ class Calibrator(Estimator, ABC):
         return getattr(cls, name).__func__ is not getattr(Calibrator, name).__func__
 
     @classmethod
-    def unsuited(cls, classes: int, *, features: bool) -> str | None:
+    def unsuited(cls, classes: int) -> str | None:
         """Return why a comparison skips the calibrator unless it is named, or None.
 
         Parameters
         ----------
         classes : int
             Number of classes.
-        features : bool
-            Whether there are features.
 
         Returns
         -------
@@ -396,8 +391,6 @@ class Calibrator(Estimator, ABC):
         """
         if cls.most_classes is not None and classes > cls.most_classes[0]:
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
-        if cls.needs_features and not features:
-            return "needs the penultimate features in addition to the scores"
         if cls.extra is not None and find_spec(_MODULES[cls.extra]) is None:
             return (
                 f"needs {_MODULES[cls.extra]}; install it with: pip install 'cordcal[{cls.extra}]'"
@@ -450,6 +443,10 @@ class Calibrator(Estimator, ABC):
                 params["search_"] = CurveSearch.of(params)
             known = _known_parameters[self] = attributes, params
         return known[1]
+
+    def _is_complete(self) -> bool:
+        """Return whether it can predict; override it if that needs what model files do not hold."""
+        return True
 
     def _accepts_masked(self) -> bool:
         """Return whether the fitted map accepts −inf logits; override it if the fit decides."""
@@ -627,31 +624,21 @@ class Calibrator(Estimator, ABC):
 
 
 def fit_calibrator(
-    calibrator: Any,
-    original: CheckedScores,
-    labels: Any,
-    weight: Vector | None,
-    features: Any = None,
+    calibrator: Any, original: CheckedScores, labels: Any, weight: Vector | None
 ) -> Any:
     """Fit a calibrator on validated rows; another library's object receives the raw scores."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight, **_not_none(features=features))
-    optional = _not_none(sample_weight=weight, features=features)
+        return calibrator._fit_checked(original, labels, weight)
+    # The methods of other libraries may have no parameter for weights.
+    optional = {} if weight is None else {"sample_weight": weight}
     return calibrator.fit(original.raw, labels, **optional)
 
 
-def predict_calibrated(
-    calibrator: Any, original: CheckedScores, features: Any = None
-) -> npt.NDArray[Any]:
+def predict_calibrated(calibrator: Any, original: CheckedScores) -> npt.NDArray[Any]:
     """Return a fitted calibrator's direct probabilities of validated rows."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original, **_not_none(features=features))
-    output = calibrator.predict_proba(original.raw, **_not_none(features=features))
+        return calibrator._predict_checked(original)
+    output = calibrator.predict_proba(original.raw)
     direct = np.asarray(as_matrix(np.asarray(output), "direct"))
     check_same_shape(original.raw, "scores", direct, "direct")
     return direct
-
-
-def _not_none(**arguments: Any) -> dict[str, Any]:
-    """Drop arguments that are None: other libraries' methods may not have them."""
-    return {name: value for name, value in arguments.items() if value is not None}

@@ -229,7 +229,7 @@ class Blend(Calibrator):
                 "members", f"is {self.members!r}", 'pass a sequence of keys, such as ("ts", "svs")'
             )
         for key in self.members:
-            if calibrator_class(key).needs_features or issubclass(calibrator_class(key), Blend):
+            if issubclass(calibrator_class(key), Blend):
                 raise InputError(
                     "members", f"has {key!r}, which is not a map of scores alone", "leave it out"
                 )
@@ -646,7 +646,6 @@ def masses_held_out(
     original: CheckedScores,
     labels: Any,
     weight: Vector | None,
-    features: Any,
 ) -> Masses:
     """Return the held-out masses on and off the predictions, for a Lift.
 
@@ -655,16 +654,15 @@ def masses_held_out(
     if isinstance(fitted, Blend):
         return fitted.held_out_.masses
     truth = check_labels(labels, original.rows, original.classes)
-    features = None if features is None else np.asarray(features)
     folds = Folds.of(original.raw, truth, FOLDS, seed=0, weight=weight)
     if folds.note is not None:
         warn(f"lift is fitted on held-out rows, but {folds.note}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has issued them
-            if isinstance(fitted, Calibrator) and not fitted.needs_features:
+            if isinstance(fitted, Calibrator):
                 return cross_fit(fitted, folds.rows(original, truth, weight)).masses
-            return cross_fit_any(new, original, truth, weight, folds, features).masses
+            return cross_fit_any(new, original, truth, weight, folds).masses
     except ValueError as error:
         raise InputError(
             "labels",

@@ -249,7 +249,6 @@ def cross_fit_any(
     labels: Labels,
     weight: Vector | None,
     folds: Folds,
-    features: Scores | None = None,
 ) -> HeldOut:
     """Fit a calibrator per fold on the other rows, and apply it to the rows of the fold.
 
@@ -257,7 +256,7 @@ def cross_fit_any(
     ----------
     new : callable
         Returns an unfitted calibrator.
-    original, labels, weight, features
+    original, labels, weight
         The calibration rows.
     folds : Folds
         Which rows are held out together.
@@ -267,11 +266,9 @@ def cross_fit_any(
         test = np.flatnonzero(folds.number == number)
         train = np.flatnonzero(folds.number != number)
         model = new()
-        fit_calibrator(
-            model, original.take(train), labels[train], _take(weight, train), _take(features, train)
-        )
+        fit_calibrator(model, original.take(train), labels[train], _take(weight, train))
         scores = original.take(test)
-        direct = predict_calibrated(model, scores, _take(features, test)).astype(np.float64)
+        direct = predict_calibrated(model, scores).astype(np.float64)
         held_out.store(test, direct, labels, original.prediction)
     return held_out
 

@@ -1,8 +1,8 @@
 """Isotonic calibrators: monotone curves of the probabilities, without a parametric form.
 
 One curve per class, rows renormalised: isotonic regression (``irova``), the same after
-temperature scaling (``irova-ts``), centred isotonic regression (``cir``) and Venn–Abers
-predictors (``venn-abers``).  One curve for all classes: ``irm``, which keeps the order.
+temperature scaling (``irova-ts``) and centred isotonic regression (``cir``).  One curve for all
+classes: ``irm``, which keeps the order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from cordcal.calibrators._curves import (
     interpolate,
     join_knots,
     knots_of_elements,
-    venn_abers_knots,
 )
 from cordcal.calibrators._newton import ScalarOptimum
 from cordcal.calibrators.temperature import (
@@ -298,61 +297,6 @@ class CentredIsotonic(IsotonicOneVsAll):
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         return shares(plus(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp)
-
-
-class VennAbers(IsotonicOneVsAll):
-    """Venn–Abers predictors of each class against the rest, rows renormalised.
-
-    For each class k, two isotonic regressions of 1[y = k] on its probability: the new row is
-    added to the calibration rows with target 0, which gives p0, and with target 1, which gives
-    p1.  The class's value is p1/(1 − p0 + p1), which is never 0.  There are no
-    hyperparameters.
-
-    | Works on probabilities (the softmax of logits), in float64 for any input.
-    | Does not keep the argmax.
-    | −inf logits count as probability 0, which the map raises.
-    | Cost: O(Kn log n); the curves have up to 3n knots per class.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities"}
-        Kind of scores.
-
-    Attributes
-    ----------
-    knot_x_, knot_y_ : ndarray
-        Abscissas and values of all classes' steps, concatenated.
-    knot_start_ : ndarray of int of shape (K + 1,)
-        Index of each class's first knot.
-
-    References
-    ----------
-    Vovk, Petej, Fedorova (2015). Large-scale probabilistic predictors with and without
-    guarantees of validity. NeurIPS.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
-    >>> model = VennAbers(input="probabilities").fit(p, [0, 1, 0, 1])
-    >>> model.predict_proba(p).round(3)
-    array([[0.667, 0.333],
-           [0.5  , 0.5  ],
-           [0.5  , 0.5  ],
-           [0.333, 0.667]])
-    """
-
-    key = "venn-abers"
-    title = "Venn–Abers, one versus all"
-    short = "Venn–Abers"
-    cost = "O(Kn log n)"
-    reference = "Vovk et al. 2015, NeurIPS"
-    most_classes = 999, "stores a curve through every row for each class, too large"
-
-    _fit_folds = Calibrator._fit_folds
-
-    _fit_curve = staticmethod(venn_abers_knots)
-    _join = staticmethod(join_knots)
 
 
 class IsotonicPooled(Calibrator):

@@ -421,7 +421,6 @@ _OPTION_NAMES = {
     "splits": "--splits",
     "class_names": "--class-names",
     "variants": "--variants",
-    "features": "the key features",
     "fitted_repair": "--model",
 }
 # Arguments of the library that are flags without a value here.

@@ -42,7 +42,7 @@ from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, matc
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.learnt_rule import learn_rule
-from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
+from cordcal.calibrators.registry import canonical_key, default_keys
 from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.pictures import pictures_of
@@ -90,7 +90,6 @@ def compare(
     seed: int | np.random.Generator = 0,
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
-    features: ArrayLike = None,
     groups: ArrayLike = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
@@ -127,8 +126,6 @@ def compare(
     class_names : sequence of str, optional
         One name per column; by default the columns of a data frame.  Labels may be among
         them.  If the names are integers other than 0..K-1 in order, numeric labels are names.
-    features : array_like of shape (n, D), optional
-        Penultimate features of the rows of ``scores``, for ``adats``.
     groups : array_like of shape (n,), optional
         The group of each row, such as a region: metrics are then also computed per group.
         If ``evaluation`` is a tuple, these are the groups of its rows.
@@ -158,9 +155,7 @@ def compare(
     """
     check_kind(input)
     check_evaluation(evaluation)
-    scores, labels, features, evaluation, groups = _match_rows(
-        scores, labels, features, evaluation, groups
-    )
+    scores, labels, evaluation, groups = _match_rows(scores, labels, evaluation, groups)
     array = as_scores(scores)
     rows, classes = array.shape
     # Labels are looked up among the unconverted names: numbers among numbers.
@@ -193,9 +188,9 @@ def compare(
     }
     left_out = {}
     if not selection.explicit:
-        left_out = unsuited_calibrators(selection.by_name, classes, features is not None)
+        left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
-    parts, population = make_splits(checked, truth, features, evaluation, splits, seed, groups)
+    parts, population = make_splits(checked, truth, evaluation, splits, seed, groups)
     caveats = find_caveats(checked, truth, names=names)
     if isinstance(evaluation, tuple) and not caveats:
         caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
@@ -254,20 +249,17 @@ def compare(
 def _match_rows(
     scores: ArrayLike,
     labels: ArrayLike,
-    features: ArrayLike,
     evaluation: float | EvaluationRows,
     groups: ArrayLike,
-) -> tuple[ArrayLike, ArrayLike, ArrayLike, float | EvaluationRows, ArrayLike]:
+) -> tuple[ArrayLike, ArrayLike, float | EvaluationRows, ArrayLike]:
     """Match by index the arguments that belong to the scores, and those of evaluation rows."""
     if not isinstance(evaluation, tuple):
-        scores, labels, features, groups = align_rows(
-            scores=scores, labels=labels, features=features, groups=groups
-        )
-        return scores, labels, features, evaluation, groups
-    scores, labels, features = align_rows(scores=scores, labels=labels, features=features)
+        scores, labels, groups = align_rows(scores=scores, labels=labels, groups=groups)
+        return scores, labels, evaluation, groups
+    scores, labels = align_rows(scores=scores, labels=labels)
     pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
     test, truth, groups = align_rows(**pair, groups=groups)
-    return scores, labels, features, (test, truth), groups
+    return scores, labels, (test, truth), groups
 
 
 def _order_columns(fit_scores: ArrayLike, scores: ArrayLike, labels: ArrayLike) -> EvaluationRows:
@@ -351,9 +343,9 @@ def _default_name(calibrator: AnyCalibrator) -> str:
     return str(getattr(calibrator, "key", getattr(calibrator, "__name__", class_name)))
 
 
-def unsuited_calibrators(keys: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+def unsuited_calibrators(keys: Iterable[str], classes: int) -> dict[str, str]:
     """Return the calibrators that the data do not allow, each with the reason."""
-    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in keys}
+    reasons = {key: calibrator_class(key).unsuited(classes) for key in keys}
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
@@ -377,9 +369,9 @@ class Split:
 
     Attributes
     ----------
-    fit, fit_labels, fit_features
+    fit, fit_labels
         The rows to fit on.
-    original, labels, features
+    original, labels
         The rows to evaluate on.
     rows : ndarray of int
         The numbers of the rows to evaluate on in the population, from which resamples draw.
@@ -389,10 +381,8 @@ class Split:
 
     fit: CheckedScores
     fit_labels: Labels
-    fit_features: NumPyArray | None
     original: CheckedScores
     labels: Labels
-    features: NumPyArray | None
     rows: Classes
     groups: Groups | None
 
@@ -406,7 +396,6 @@ class Split:
 def make_splits(
     scores: CheckedScores,
     labels: Labels,
-    features: ArrayLike,
     evaluation: float | EvaluationRows,
     splits: int,
     seed: int,
@@ -415,19 +404,12 @@ def make_splits(
     """Return the splits, and the size of the population that resamples draw from."""
     if splits < 1:
         raise InputError("splits", f"is {splits}", "pass 1 or more")
-    matrix = None if features is None else np.asarray(features)
     if isinstance(evaluation, tuple):
         if splits > 1:
             raise InputError(
                 "splits",
                 "is above 1 but the evaluation rows are given",
                 "there is one way to split: pass 1",
-            )
-        if matrix is not None:
-            raise InputError(
-                "features",
-                "cannot be used with separate evaluation rows",
-                "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
         if test.shape[1] != scores.classes:
@@ -440,7 +422,7 @@ def make_splits(
         rows = np.arange(len(truth))
         original = CheckedScores.from_scores(test, scores.kind)
         test_groups = None if groups is None else few_groups(groups, len(truth))
-        return [Split(scores, labels, None, original, truth, None, rows, test_groups)], len(truth)
+        return [Split(scores, labels, original, truth, rows, test_groups)], len(truth)
     count = len(labels)
     all_groups = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
@@ -455,10 +437,8 @@ def make_splits(
             Split(
                 scores.take(fit),
                 labels[fit],
-                None if matrix is None else matrix[fit],
                 scores.take(test_rows),
                 labels[test_rows],
-                None if matrix is None else matrix[test_rows],
                 test_rows,
                 None if all_groups is None else all_groups[test_rows],
             )
@@ -515,25 +495,23 @@ def fit_and_measure(
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     precomputed = candidate if isinstance(candidate, PrecomputedProbabilities) else None
-    with_features = precomputed is None and takes_features(candidate)
     for split in parts:
         if precomputed is not None:
             candidate, on_evaluation = precomputed.between(split.fit.raw, split.original.raw)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model, seconds, messages = _fit_model(candidate, split, input, preserve, with_features)
+            model, seconds, messages = _fit_model(candidate, split, input, preserve)
             if precomputed is not None:
                 model.calibrator_ = on_evaluation
             started = time.perf_counter()
-            features = split.features if with_features else None
-            outputs = model._predict_checked(split.original, features)
+            outputs = model._predict_checked(split.original)
             fit_seconds += seconds
             apply_seconds += time.perf_counter() - started
             lifted = None
             keeps_here = _keeps_predictions(model, outputs, split)
             keeps = keeps and keeps_here
             if preserve == 1 and precomputed is None and not keeps_here:
-                lifted = _apply_lift(candidate, model, split, outputs.direct, with_features)
+                lifted = _apply_lift(candidate, model, split, outputs.direct)
         notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
             lift.append(measure_on(lifted, split, "lift"))
@@ -592,15 +570,13 @@ def _fit_model(
     split: Split,
     input: Kind,
     preserve: int | Literal["ranking"],
-    with_features: bool,
 ) -> tuple[PreservingCalibrator, float, tuple[str, ...]]:
     """Return a model with CORD, the seconds that fitting took, and its warnings."""
     started = time.perf_counter()
     messages: tuple[str, ...] = ()
-    if not isinstance(candidate, str) or with_features:
+    if not isinstance(candidate, str):
         model = PreservingCalibrator(candidate, input=input, preserve=preserve)
-        features = split.fit_features if with_features else None
-        model._fit_checked(split.fit, split.fit_labels, None, features)
+        model._fit_checked(split.fit, split.fit_labels, None)
         return model, time.perf_counter() - started, messages
     fitted: Calibrator
     if candidate == Blend.key:
@@ -620,8 +596,7 @@ def _is_lifted(candidate: AnyCalibrator, preserve: int | Literal["ranking"]) -> 
     """Return whether a candidate is a key whose fits on folds lift will need."""
     if preserve != 1 or not isinstance(candidate, str) or candidate == Blend.key:
         return False
-    cls = calibrator_class(candidate)
-    return not (cls.keeps_argmax or cls.needs_features)
+    return not calibrator_class(candidate).keeps_argmax
 
 
 def _apply_lift(
@@ -629,28 +604,24 @@ def _apply_lift(
     model: PreservingCalibrator,
     split: Split,
     direct: NumPyArray,
-    with_features: bool,
 ) -> NumPyArray | None:
     """Return the probabilities repaired by Lift; None if rows cannot be held out."""
-    features = split.fit_features if with_features else None
     masses: Masses | None
-    if isinstance(candidate, str) and not with_features and candidate != Blend.key:
+    if isinstance(candidate, str) and candidate != Blend.key:
         cached, _ = split.fit_cache.candidate(candidate)
         masses = None if cached is None else cached.held_out.masses
     else:
         unfitted = PreservingCalibrator(candidate, input=split.fit.kind)
         new = functools.partial(unfitted._new_calibrator, split.fit.kind)
         try:
-            masses = masses_held_out(
-                model.calibrator_, new, split.fit, split.fit_labels, None, features
-            )
+            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, None)
         # A user's own calibrator may fail in any of these ways.
         except (ValueError, ArithmeticError, RuntimeError) as error:
             warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
             masses = None
     if masses is None:
         return None
-    fit_direct = predict_calibrated(model.calibrator_, split.fit, features)
+    fit_direct = predict_calibrated(model.calibrator_, split.fit)
     lift = Lift()._fit(
         split.fit.probabilities,
         fit_direct,
@@ -794,12 +765,11 @@ def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed
     rows = 0
     digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
     for split in splits:
-        fit = [array for array in (split.fit_labels, split.fit_features) if array is not None]
-        test = [array for array in (split.labels, split.features) if array is not None]
+        test: list[NumPyArray] = [split.labels]
         if split.groups is not None:
             test.append(codes_of(split.groups))
         for part in (
-            Fingerprint.of(split.fit.raw, *fit),
+            Fingerprint.of(split.fit.raw, split.fit_labels),
             Fingerprint.of(split.original.raw, *test),
         ):
             rows += part.rows

@@ -408,9 +408,8 @@ def _parse_patterns(text: str, name: str) -> tuple[str, ...]:
 def _try_out(model: Any) -> None:
     """Apply a calibrator to one row, so that a broken model fails when it is loaded."""
     from cordcal.calibrators import Calibrator
-    from cordcal.calibrators.registry import takes_features
 
-    if not isinstance(model, Calibrator) or takes_features(model):
+    if not isinstance(model, Calibrator) or not model._is_complete():
         return
     row = np.arange(float(model.n_classes_))[None, :]
     if model.input == "probabilities":

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import row_blocks, softmax
+from cordcal._numeric.arrays import row_blocks, row_digests, softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
 from cordcal._validation.layouts import align_rows
-from cordcal._validation.scores import DROP, LOG_FLOOR, CheckedScores, rescale_large_weights
+from cordcal._validation.scores import DROP, LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import Calibrator, Size
-from cordcal.calibrators._training import (
+from cordcal_study.calibrators.training import (
     Shapes,
     Training,
     check_training,
@@ -33,14 +35,74 @@ _MIN_SCALE = 1e-3
 _HEAD = (128, 128)
 
 
+class RowFeatures:
+    """The features of rows, found by their scores, so that a calibrator of scores can use them.
+
+    Comparisons, repairs and folds pass scores alone, in parts and in any order.  Rows with equal
+    scores must have equal features.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n, K)
+        The classifier's logits or probabilities.
+    features : array_like of shape (n, D)
+        The penultimate features of the same rows.
+    input : {"logits", "probabilities"}
+        Kind of scores.
+
+    Examples
+    --------
+    >>> known = RowFeatures([[2.0, 0.0], [0.0, 1.0]], [[5.0], [7.0]])
+    >>> known(np.array([[-1.0, 0.0], [0.0, -2.0]]))
+    array([[7.],
+           [5.]])
+    """
+
+    def __init__(self, scores: Any, features: Any, *, input: Kind = "logits") -> None:
+        scores, features = align_rows(scores=scores, features=features)
+        rows = CheckedScores.from_scores(scores, input).in_domain("shifted", LOG_FLOOR)
+        features = _check_features(features, len(rows))
+        self._digests, first, inverse = np.unique(
+            row_digests(rows), return_index=True, return_inverse=True
+        )
+        self._features: Matrix = features[first]
+        differs = (features != self._features[inverse]).any(axis=1)
+        raise_first(
+            row_error(
+                differs,
+                "scores",
+                "equals an earlier row that has other features",
+                "pass logits, which differ where probabilities are saturated",
+            )
+        )
+
+    def __call__(self, shifted: Matrix) -> Matrix:
+        """Return the features of logits whose largest entry per row is 0."""
+        digests = row_digests(shifted)
+        at = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
+        raise_first(
+            row_error(
+                self._digests[at] != digests,
+                "scores",
+                "has no features",
+                "pass RowFeatures the scores and features of all rows, also of new ones",
+            )
+        )
+        return self._features[at]
+
+    def __sklearn_clone__(self) -> RowFeatures:
+        return self  # it never changes
+
+
 class AdaptiveTemperature(Calibrator):
     """AdaTS: ``softmax(z / T(x))``, where T depends on the penultimate features x.
 
     A variational autoencoder with a Gaussian prior for each class is fitted to the
     features; a small network computes a temperature from the class-conditional log-densities of
     the latent code.  Both are trained together, as published: the negative ELBO plus
-    the cross-entropy of the tempered logits, Adam, 100 epochs in batches of 128.  Pass the
-    features as ``features=`` to `fit` and to `predict_proba`.  Needs torch.
+    the cross-entropy of the tempered logits, Adam, 100 epochs in batches of 128.  Needs torch.
+    A model file does not hold the features: after loading pass those of the new rows by
+    ``set_params(features=RowFeatures(scores, features))``.
 
     The published code also samples the latent code at test time.  Here the default is the
     posterior mean, so that predictions do not depend on chance or on the batch.
@@ -55,6 +117,9 @@ class AdaptiveTemperature(Calibrator):
     ----------
     input : {"logits", "probabilities"}
         Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
+    features : RowFeatures or callable
+        The penultimate features of all rows to fit on and to predict, by their scores; or a
+        function that returns them for logits whose largest entry per row is 0.
     latent : int
         Dimension of the latent code.
     hidden : tuple of int
@@ -86,9 +151,9 @@ class AdaptiveTemperature(Calibrator):
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=200)
     >>> features = np.eye(3)[labels] + rng.normal(size=(200, 3))
-    >>> model = AdaptiveTemperature(epochs=1, hidden=(8,))
-    >>> model = model.fit(3.0 * features, labels, features=features)
-    >>> q = model.predict_proba(3.0 * features, features=features)
+    >>> logits = 3.0 * features
+    >>> model = AdaptiveTemperature(features=RowFeatures(logits, features), epochs=1, hidden=(8,))
+    >>> q = model.fit(logits, labels).predict_proba(logits)
     >>> bool((q.argmax(axis=1) == features.argmax(axis=1)).all())
     True
     """
@@ -102,7 +167,6 @@ class AdaptiveTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    needs_features = True
     extra = "torch"
     cost = "O(n) per epoch, 100 epochs"
     reference = "Joy et al. 2023, AAAI"
@@ -115,6 +179,7 @@ class AdaptiveTemperature(Calibrator):
         self,
         *,
         input: Kind = "logits",
+        features: Callable[[Matrix], Any] | None = None,
         latent: int = 16,
         hidden: tuple[int, ...] = (1024, 512, 512),
         epochs: int = 100,
@@ -124,6 +189,7 @@ class AdaptiveTemperature(Calibrator):
         seed: int = 0,
     ) -> None:
         super().__init__(input=input)
+        self.features = features
         self.latent = latent
         self.hidden = hidden
         self.epochs = epochs
@@ -132,81 +198,15 @@ class AdaptiveTemperature(Calibrator):
         self.sample = sample
         self.seed = seed
 
-    def fit(
-        self, scores: Any, labels: Any, *, sample_weight: Any = None, features: Any = None
-    ) -> Self:
-        """Train the networks on calibration rows.
-
-        Parameters
-        ----------
-        scores, labels, sample_weight
-            As for every calibrator.
-        features : array_like of shape (n, D)
-            The classifier's penultimate features of the same rows.
-
-        Returns
-        -------
-        self : AdaptiveTemperature
-            The fitted calibrator.
-        """
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         _torch()
-        scores, labels, sample_weight, features = align_rows(
-            scores=scores, labels=labels, sample_weight=sample_weight, features=features
-        )
-        raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
-        x = _check_features(features, raw.shape[0])
-        return self._fit_with_features(self._to_domain(raw, fitting=True), y, weight, x)
+        x = self._features_of(scores)
+        self.n_features_ = x.shape[1]
+        self._train(scores, labels, weight, x)
 
-    def _fit_checked(
-        self,
-        original: CheckedScores,
-        labels: Labels,
-        weight: Vector | None,
-        *,
-        features: Any = None,
-    ) -> Self:
-        _torch()
-        self._check_fit_rows(original, labels, weight)
-        x = _check_features(features, original.rows)
-        shifted = original.in_domain(self.works_on, LOG_FLOOR)
-        return self._fit_with_features(shifted, labels, weight, x)
-
-    def _fit_with_features(
-        self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix
-    ) -> Self:
-        weight = None if weight is None else rescale_large_weights(weight)
-        with self._fit_copy(shifted.shape[1]) as candidate:
-            candidate.n_features_ = x.shape[1]
-            candidate._train(shifted, labels, weight, x)
-        return self
-
-    def predict_proba(self, scores: Any, *, features: Any = None) -> Matrix:
-        """Return calibrated (direct) probabilities in float64.
-
-        Parameters
-        ----------
-        scores : array_like of shape (n, K)
-            Scores of the same kind as in `fit`.
-        features : array_like of shape (n, D)
-            The penultimate features of the same rows.
-
-        Returns
-        -------
-        direct : ndarray of shape (n, K)
-            Rows that sum to one.
-        """
-        scores, features = align_rows(scores=scores, features=features)
-        raw = self._validate_scores(scores)
-        x = _check_features(features, raw.shape[0], self.n_features_)
-        return self._apply_temperatures(self._to_domain(raw), x)
-
-    def _predict_checked(self, original: CheckedScores, *, features: Any = None) -> Matrix:
-        x = _check_features(features, original.rows, self.n_features_)
-        return self._apply_temperatures(original.in_domain(self.works_on, self.log_floor_), x)
-
-    def _apply_temperatures(self, shifted: Matrix, x: Matrix) -> Matrix:
-        shifted /= self._temperatures(x)[:, None]
-        return softmax(shifted)
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
+        scores /= self._temperatures(self._features_of(scores))[:, None]
+        return softmax(scores)
 
     def temperatures(self, features: Any) -> Vector:
         """Return each row's temperature.
@@ -224,11 +224,23 @@ class AdaptiveTemperature(Calibrator):
         rows = np.shape(features)[0]
         return self._temperatures(_check_features(features, rows, self.n_features_))
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        raise NotImplementedError  # `fit` passes the features as well
+    def _features_of(self, shifted: Matrix) -> Matrix:
+        if self.features is None:
+            raise InputError(
+                "features",
+                "is missing: adats needs the classifier's penultimate features",
+                "make the calibrator with features=RowFeatures(scores, features), or set_params",
+            )
+        return _check_features(self.features(shifted), len(shifted), vars(self).get("n_features_"))
 
-    def _predict_in_domain(self, scores: Matrix) -> Matrix:
-        raise NotImplementedError  # `predict_proba` passes the features as well
+    def _is_complete(self) -> bool:
+        return self.features is not None
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the fitted arrays and metadata without the features, which a file cannot hold."""
+        arrays, meta = super()._state()
+        meta["params"].pop("features")
+        return arrays, meta
 
     def _shapes(self) -> Shapes:
         """Return the shapes of all weights, in storage order."""
@@ -282,12 +294,6 @@ def _torch() -> Any:
 
 
 def _check_features(features: Any, rows: int, columns: int | None = None) -> Matrix:
-    if features is None:
-        raise InputError(
-            "features",
-            "is missing: adats needs the classifier's penultimate features",
-            "pass them with the scores, to fit and to predict_proba",
-        )
     x = np.ascontiguousarray(arrays.to_numpy(features, "features"), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:
         raise InputError(

@@ -16,8 +16,8 @@ from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, check_positive_integer
 from cordcal.calibrators._curves import Knots, interpolate, join_knots
 from cordcal.calibrators._newton import LogisticProblem, search, sigmoid
-from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
+from cordcal_study.calibrators.confidence import weighted_quantiles
 
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from contract import noisy_logits, softmax
 from cordcal import calibrators
-
-from .conftest import noisy_logits, softmax
 
 
 def reference_loss(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cordcal
+from contract import BRIEF, make_map, noisy_logits
 from cordcal import calibrators
 from errors import refused
-
-from .conftest import BRIEF, make_map, noisy_logits
-from .test_field_maps import nll
 
 torch = pytest.importorskip("torch", reason="networks are trained with torch")
 
@@ -24,6 +23,10 @@ FIGURES = {
     "smart soft-ece": (0.400611, 0.402117, 0.405470),
     "diag": (0.39680, 0.39552, 0.39895),
 }
+
+
+def nll(q: np.ndarray, labels: np.ndarray) -> float:
+    return float(-np.log(np.maximum(q[np.arange(len(q)), labels], 1e-12)).mean())
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -75,9 +78,8 @@ def test_a_class_keeps_predictions_and_fits_in_a_file(key: str, tmp_path: Path) 
 @pytest.mark.parametrize("key", [*KEYS, "adats"])
 def test_an_interrupted_training_changes_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = noisy_logits(200, 4)
-    features = {"features": logits} if key == "adats" else {}
-    model = make_map(key).fit(logits, labels, **features)
-    before = model.predict_proba(logits, **features)
+    model = make_map(key).fit(logits, labels)
+    before = model.predict_proba(logits)
     step = torch.optim.Adam.step
 
     def interrupted(self: object, *rest: object) -> None:
@@ -89,11 +91,11 @@ def test_an_interrupted_training_changes_nothing(key: str, monkeypatch: pytest.M
     monkeypatch.setattr(torch.optim.Adam, "step", interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
-            model.fit(logits[::-1], labels[::-1], **features)
+            model.fit(logits[::-1], labels[::-1])
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    np.testing.assert_array_equal(model.predict_proba(logits, **features), before)
+    np.testing.assert_array_equal(model.predict_proba(logits), before)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -143,3 +145,16 @@ def test_weights_decide_which_rows_count() -> None:
         np.testing.assert_allclose(
             weighted.predict_proba(logits), alone.predict_proba(logits), atol=1e-9
         )
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_networks_say_when_they_cannot_follow(key: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=1000)
+    logits = 2.0 * np.eye(4)[labels] + 1.8 * rng.normal(size=(1000, 4))
+    params = {"smart": {"epochs": 1}}.get(key, {"steps": 2})
+    with pytest.warns(UserWarning, match="outside"):
+        calibrators.make(key, **params).fit(1e9 * logits, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrators.make(key, **params).fit(logits, labels)

@@ -26,10 +26,10 @@ from cordcal._numeric.expressions import (
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators import _training as nets
 from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, subsample
+from cordcal_study.calibrators import training as nets
 
 # PTS clips its inputs to ±100, as published.
 _MAX_LOGIT = 100.0
