@@ -32,17 +32,10 @@ from cordcal._validation.labels import (
     check_labels,
     check_predictions,
     check_weights,
-    names_to_indices,
 )
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     Name,
     check_class_names,
-    check_same_columns,
-    column_names,
-    in_column_order,
-    label_names,
-    nondefault_integers,
 )
 from cordcal._validation.scores import (
     CheckedScores,
@@ -50,6 +43,7 @@ from cordcal._validation.scores import (
     check_kind,
     check_scores,
 )
+from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
@@ -239,30 +233,35 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, prediction, sample_weight = align_rows(
-            scores=scores, labels=labels, prediction=prediction, sample_weight=sample_weight
+        rows = match(
+            {"scores": scores},
+            class_names=self.class_names,
+            labels=labels,
+            prediction=prediction,
+            sample_weight=sample_weight,
+            ignore_index=ignore_index,
         )
-        names = label_names(scores, self.class_names)
+        (scores,), labels, columns = rows.matrices, rows.labels, rows.columns
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         if layouts.is_dense(axis, scores) or ignore_index is not None:
             scores, labels, sample_weight, prediction = layouts.rows_to_fit(
-                axis, ignore_index, scores, labels, sample_weight, prediction
+                axis, rows.ignore_index, scores, labels, sample_weight, prediction
             )
         kind = self._kind()
         array = as_scores(scores)
-        columns = self._check_columns(scores, array.shape[1])
+        if self.class_names is not None:
+            check_class_names(self.class_names, array.shape[1])
         by_argmax = isinstance(self.rule, str) and self.rule == "argmax"
         if not isinstance(self.rule, str):
-            check_rule(self.rule, array.shape[1], "scores")  # before the calibrator is fitted
-        indices = names_to_indices(labels, array.shape, names)
-        # Predictions are of the same kind as the labels: names or column indices.
-        by_name = indices is not labels or (names and nondefault_integers(names))
-        labels = indices
+            # Before the calibrator is fitted.
+            check_rule(self.rule, array.shape[1], "scores", columns)
         if labels is not None and isinstance(self.calibrator, str | Calibrator | None):
             labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
         weight = None if sample_weight is None else check_weights(sample_weight, len(array))
         original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
         if prediction is not None:
-            original = _with_prediction(original, prediction, names)
+            keep = check_predictions(prediction, *array.shape)
+            original = replace(original, prediction=keep)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
@@ -272,7 +271,7 @@ class PreservingCalibrator(Estimator):
                 labels,
                 weight,
                 columns=columns,
-                label_names=names if by_name else None,
+                label_names=rows.label_names,
                 prediction_given=prediction is not None,
             )
 
@@ -371,15 +370,13 @@ class PreservingCalibrator(Estimator):
         if lazy is not None:
             out_dtype = np.dtype(np.float64)
             return self._predict_lazily(lazy, self.direct_proba, scores, out_dtype, axis=axis)
-        (aligned,) = align_rows(scores=scores)
-        if layouts.is_dense(axis, aligned):
+        (values,) = self._match(scores).matrices
+        if layouts.is_dense(axis, values):
             # Any predictions will do: direct probabilities do not depend on them.
             assert axis is not None
-            prediction = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
-            return self._predict_dense(to_numpy(aligned), None, axis, prediction).direct
-        self._check_fitted("repair_")
-        columns = self._reorder_columns(aligned)
-        original = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
+            prediction = np.zeros(np.delete(np.shape(values), axis), dtype=np.intp)
+            return self._predict_dense(to_numpy(values), None, axis, prediction).direct
+        original = CheckedScores.from_scores(values, self._kind(), classes=self.n_classes_)
         return array_like(predict_calibrated(self.calibrator_, original), scores)
 
     def predict_both(
@@ -406,11 +403,12 @@ class PreservingCalibrator(Estimator):
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
             return self._predict_checked(original, _output_dtype(dtype, original.raw))
-        scores, prediction = align_rows(scores=scores, prediction=prediction)
-        if layouts.is_dense(axis, scores):
-            outputs = self._predict_dense(to_numpy(scores), dtype, axis, prediction)
+        rows = self._match(scores, prediction)
+        (values,), prediction = rows.matrices, rows.prediction
+        if layouts.is_dense(axis, values):
+            outputs = self._predict_dense(to_numpy(values), dtype, axis, prediction)
         else:
-            original = self._checked(scores, prediction)
+            original = self._checked(values, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
             outputs = self._predict_checked(original, out_dtype)
         return Outputs(
@@ -439,15 +437,16 @@ class PreservingCalibrator(Estimator):
                 axis=axis,
                 prediction=prediction,
             )
-        scores, prediction = align_rows(scores=scores, prediction=prediction)
-        if layouts.is_dense(axis, scores):
+        rows = self._match(scores, prediction)
+        (values,), prediction = rows.matrices, rows.prediction
+        if layouts.is_dense(axis, values):
             assert axis is not None
-            views = layouts.row_views(axis, [scores], [prediction])
+            views = layouts.row_views(axis, [values], [prediction])
             predicted = np.concatenate(
                 [to_numpy(self.predict(view, prediction=own)) for _, (view,), (own,) in views]
             )
-            return predicted.reshape(np.delete(np.shape(scores), axis))
-        array = self._as_fitted(scores)
+            return predicted.reshape(np.delete(np.shape(values), axis))
+        array = as_scores(values, self.n_classes_)
         check_scores(array, self._kind())
         indices = self._prediction_of(array, prediction)
         if self._output_names() is None:
@@ -464,8 +463,7 @@ class PreservingCalibrator(Estimator):
                     "pass prediction=",
                 )
             return np.asarray(scores.argmax(axis=1))
-        names = self.columns_ if self._output_names() is None else self.classes_.tolist()
-        return _prediction_indices(prediction, scores.shape, names)
+        return check_predictions(prediction, *scores.shape)
 
     def _predict_checked(
         self, original: CheckedScores, dtype: npt.DTypeLike = np.float64
@@ -516,7 +514,7 @@ class PreservingCalibrator(Estimator):
                 "leave them out",
             )
         self._check_fitted("repair_")
-        return lazy.apply(function, self._reorder_columns(scores), dtype, shape=shape)
+        return lazy.apply(function, self._match(scores).matrices[0], dtype, shape=shape)
 
     @property
     def construction_(self) -> Construction | RankingConstruction | LiftConstruction:
@@ -576,34 +574,25 @@ class PreservingCalibrator(Estimator):
 
         return clone(calibrator, safe=False)
 
-    def _check_columns(self, scores: ArrayLike, classes: int) -> list[str] | None:
-        """Return the names of the columns: ``class_names``, else those of a data frame."""
-        if self.class_names is None:
-            return column_names(scores)
-        names = list(check_class_names(self.class_names, classes))
-        check_same_columns(column_names(scores), "scores", names, "class_names")
-        return names
+    def _match(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> MatchedRows:
+        """Match rows with each other, and columns with those of fit."""
+        self._check_fitted("repair_")
+        names = self._output_names()
+        return match(
+            {"scores": scores},
+            fitted_names=self.columns_ if names is None else names,
+            fitted_source="fit" if self.class_names is None else "class_names",
+            prediction=prediction,
+        )
 
     def _checked(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> CheckedScores:
-        """Return validated scores, with the columns of fit and the predictions passed."""
+        """Return matched scores, validated, with the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
-        if type(scores) is not np.ndarray:
-            scores = self._reorder_columns(scores)
         checked = CheckedScores.from_scores(scores, self._kind(), classes=self.n_classes_)
         if prediction is None and not self._prediction_given:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
-
-    def _as_fitted(self, scores: ArrayLike) -> Floats:
-        """Return scores as an array, with the columns of fit."""
-        self._check_fitted("repair_")
-        return as_scores(self._reorder_columns(scores), self.n_classes_)
-
-    def _reorder_columns(self, scores: ArrayLike) -> ArrayLike:
-        """Return a data frame with its columns in the order of fit; other scores unchanged."""
-        source = "fit" if self.class_names is None else "class_names"
-        return in_column_order(scores, "scores", self.columns_, source)
 
     def _output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
@@ -711,24 +700,6 @@ def new_repair(
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
         raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
     return Lift(**own)
-
-
-def _with_prediction(
-    original: CheckedScores, prediction: ArrayLike, names: Sequence[Name] | None
-) -> CheckedScores:
-    """Return the scores with these predictions instead of their argmax."""
-    return replace(original, prediction=_prediction_indices(prediction, original.raw.shape, names))
-
-
-def _prediction_indices(
-    prediction: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
-) -> Predictions:
-    """Return predictions, which may be class names, as column indices."""
-    try:
-        indices = names_to_indices(prediction, shape, names)
-    except InputError as error:
-        raise error.with_argument("prediction") from None
-    return check_predictions(indices, shape[0], shape[1])
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

@@ -89,7 +89,9 @@ def test_names_of_metrics() -> None:
 
 
 def test_column_numbers_of_reordered_columns_are_ambiguous() -> None:
-    stream = metrics.AccuracyStream().update(pd.DataFrame(1 / 3, SCORES.index, SCORES.columns), LABELS)
+    stream = metrics.AccuracyStream().update(
+        pd.DataFrame(1 / 3, SCORES.index, SCORES.columns), LABELS
+    )
     other = SCORES[["cat", "ant", "bee"]].clip(0, 0) + 1 / 3
     with refused("labels", naming=["column numbers", "probabilities"]):
         stream.update(other, LABELS)

@@ -162,6 +162,9 @@ class MatchedRows:
         The names that labels and predictions used; None if they were column numbers.
     ignore_index : int or None
         The label of rows without a true class, among these labels.
+    columns : list of str or None
+        The class names as text, with which later columns are matched; also 0..K-1 of a frame that
+        was created without names.
     """
 
     matrices: tuple[Any, ...]
@@ -175,11 +178,7 @@ class MatchedRows:
     others: Mapping[str, Any] = field(default_factory=dict)
     label_names: list[Name] | None = None
     ignore_index: int | None = None
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The class names as text."""
-        return None if self.class_names is None else [str(name) for name in self.class_names]
+    columns: list[str] | None = None
 
 
 def match(
@@ -276,7 +275,10 @@ def match(
     for table in tables:
         is_names = table.is_vector and names is not None
         matched.append(_look_up(table.values, names, table.argument) if is_names else table.values)
-    return _with_vectors(tuple(matched), names, vectors, labels_argument, ignore_index)
+    rows = _with_vectors(tuple(matched), names, vectors, labels_argument, ignore_index)
+    if names is None and tables[0].class_names is not None:
+        return replace(rows, columns=tables[0].texts)
+    return rows
 
 
 class RememberedColumns:
@@ -311,7 +313,7 @@ class RememberedColumns:
             prediction=prediction,
             sample_weight=sample_weight,
         )
-        self.names = rows.class_names
+        self.names = rows.class_names or rows.columns
         return rows
 
 
@@ -346,6 +348,7 @@ def _with_vectors(
         {name: value for name, value in vectors.items() if name not in _VECTORS},
         names if by_name else None,
         _IGNORED if looked_up and ignore_index is not None else ignore_index,
+        None if names is None else [str(name) for name in names],
     )
 
 

@@ -26,7 +26,6 @@ from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Paramete
 from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_two_classes, check_weights
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
@@ -39,6 +38,7 @@ from cordcal._validation.scores import (
     read_scores,
     rescale_large_weights,
 )
+from cordcal._validation.table import match
 from cordcal.calibrators._curves import CurveSearch
 
 Rows = npt.NDArray[np.intp]
@@ -326,6 +326,8 @@ class Calibrator(Estimator, ABC):
 
     input: Kind
     n_classes_: int
+    # The class names of the data frame in fit; later ones are matched by name.
+    columns_: list[str] | None = None
     log_floor_: float
 
     def __init__(self, *, input: Kind = "logits") -> None:
@@ -338,8 +340,8 @@ class Calibrator(Estimator, ABC):
         ----------
         scores : array_like of shape (n, K)
             The classifier's logits or probabilities, depending on ``input``.
-        labels : array_like of int of shape (n,)
-            The true classes, as column indices.
+        labels : array_like of shape (n,)
+            The true classes, as column indices or names of a data frame's columns.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows.
 
@@ -348,8 +350,17 @@ class Calibrator(Estimator, ABC):
         self : Calibrator
             The fitted calibrator.
         """
-        raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
-        return self._fit_in_domain(self._to_domain(raw, fitting=True), y, weight)
+        check_kind(self.input)
+        rows = match({"scores": scores}, labels=labels, sample_weight=sample_weight)
+        raw = as_scores(rows.matrices[0])
+        y = check_labels(rows.labels, *raw.shape)
+        weight = None if sample_weight is None else check_weights(rows.sample_weight, len(raw))
+        check_two_classes(y, weight)
+        check_labels_unmasked(raw, y, self.input)
+        self._fit_in_domain(self._to_domain(raw, fitting=True), y, weight)
+        if rows.columns is not None:
+            self.columns_ = rows.columns
+        return self
 
     def predict_proba(self, scores: Any) -> Matrix:
         """Return the direct probabilities in float64.
@@ -357,14 +368,16 @@ class Calibrator(Estimator, ABC):
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            Scores of the same kind as in `fit`.
+            Scores of the same kind as in `fit`; columns of data frames are matched by name.
 
         Returns
         -------
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
-        return self._predict_in_domain(self._to_domain(self._validate_scores(scores)))
+        self._check_fitted("n_classes_")
+        (values,) = match({"scores": scores}, fitted_names=self.columns_).matrices
+        return self._predict_in_domain(self._to_domain(as_scores(values, self.n_classes_)))
 
     @classmethod
     def has_expression(cls) -> bool:
@@ -498,25 +511,6 @@ class Calibrator(Estimator, ABC):
         return calibrator
 
     # Steps of fit and predict_proba.
-
-    def _validate_fit_input(
-        self, scores: Any, labels: Any, sample_weight: Any
-    ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
-        check_kind(self.input)
-        scores, labels, sample_weight = align_rows(
-            scores=scores, labels=labels, sample_weight=sample_weight
-        )
-        raw = as_scores(scores)
-        rows, classes = raw.shape
-        y = check_labels(labels, rows, classes)
-        weight = None if sample_weight is None else check_weights(sample_weight, rows)
-        check_two_classes(y, weight)
-        check_labels_unmasked(raw, y, self.input)
-        return raw, y, weight
-
-    def _validate_scores(self, scores: Any) -> npt.NDArray[Any]:
-        self._check_fitted("n_classes_")
-        return as_scores(scores, self.n_classes_)
 
     def _check_fit_rows(
         self, original: CheckedScores, labels: Labels, weight: Vector | None

@@ -24,7 +24,6 @@ from cordcal._errors import InputError
 from cordcal._numeric.expressions import exp, subtract_max
 from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
 from cordcal.calibrators.confidence import with_confidence
 
@@ -357,18 +356,6 @@ class PrecomputedProbabilities:
                 )
         calibration, evaluation = (np.asarray(array) for _, array, _ in pairs)
         return FixedProbabilities(calibration), FixedProbabilities(evaluation)
-
-
-def match_rows(
-    scores: ArrayLike,
-    evaluation: float | tuple[ArrayLike, ArrayLike],
-    precomputed: PrecomputedProbabilities,
-) -> PrecomputedProbabilities:
-    """Return the probabilities with their rows in the order of the scores' rows."""
-    _, calibration = align_rows(scores=scores, direct_calibration=precomputed.direct_calibration)
-    rows = evaluation[0] if isinstance(evaluation, tuple) else None
-    matched = {"evaluation[0]": rows, "direct_evaluation": precomputed.direct_evaluation}
-    return PrecomputedProbabilities(calibration, align_rows(**matched)[1])
 
 
 class FixedProbabilities:

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import first_argmax, to_numpy
+from cordcal._numeric.arrays import first_argmax
 from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import (
     Caveat,
@@ -26,19 +26,12 @@ from cordcal._validation.caveats import (
     warn_about,
 )
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import Groups, check_labels, few_groups, names_to_indices
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import (
-    check_class_names,
-    check_same_columns,
-    column_names,
-    in_column_order,
-    label_names,
-    nondefault_integers,
-)
+from cordcal._validation.labels import Groups, check_labels, few_groups
+from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
+from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, Size, available, calibrator_class
-from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, match_rows
+from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.learnt_rule import learn_rule
@@ -155,23 +148,6 @@ def compare(
     """
     check_kind(input)
     check_evaluation(evaluation)
-    scores, labels, evaluation, groups = _match_rows(scores, labels, evaluation, groups)
-    array = as_scores(scores)
-    rows, classes = array.shape
-    # Labels are looked up among the unconverted names: numbers among numbers.
-    raw_names = label_names(scores, class_names)
-    names = None if raw_names is None else check_class_names(raw_names, classes)
-    if class_names is not None:
-        check_same_columns(column_names(scores), "scores", list(names or ()), "class_names")
-    truth = check_labels(names_to_indices(labels, array.shape, raw_names), rows, classes)
-    checked = CheckedScores.from_scores(array, input, fitting=True)
-    seed = as_seed(seed)
-    if isinstance(evaluation, tuple):
-        evaluation = _order_columns(scores, *evaluation)
-        evaluation = (
-            evaluation[0],
-            names_to_indices(evaluation[1], np.shape(evaluation[0]), raw_names),
-        )
     selection = choose_calibrators(calibrators, input)
     if not isinstance(evaluation, tuple) and selection.has_precomputed:
         raise InputError(
@@ -180,12 +156,21 @@ def compare(
             "belong to fixed rows",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
-    candidates = {
-        name: match_rows(scores, evaluation, candidate)
-        if isinstance(candidate, PrecomputedProbabilities)
-        else candidate
-        for name, candidate in selection.by_name.items()
-    }
+    matched, held_out, candidates = _match(
+        scores, labels, class_names, evaluation, groups, selection.by_name
+    )
+    array = as_scores(matched.matrices[0])
+    rows, classes = array.shape
+    names = None
+    if matched.class_names is not None:
+        names = check_class_names(matched.class_names, classes)
+    truth = check_labels(matched.labels, rows, classes)
+    checked = CheckedScores.from_scores(array, input, fitting=True)
+    seed = as_seed(seed)
+    if held_out is not None:
+        evaluation, groups = (held_out.matrices[0], held_out.labels), held_out.groups
+    else:
+        groups = matched.groups
     left_out = {}
     if not selection.explicit:
         left_out = unsuited_calibrators(selection.by_name, classes)
@@ -246,35 +231,53 @@ def compare(
     )
 
 
-def _match_rows(
+def _match(
     scores: ArrayLike,
     labels: ArrayLike,
+    class_names: Sequence[Name] | None,
     evaluation: float | EvaluationRows,
     groups: ArrayLike,
-) -> tuple[ArrayLike, ArrayLike, float | EvaluationRows, ArrayLike]:
-    """Match by index the arguments that belong to the scores, and those of evaluation rows."""
+    candidates: Mapping[str, AnyCalibrator],
+) -> tuple[MatchedRows, MatchedRows | None, dict[str, AnyCalibrator]]:
+    """Match the rows to fit on, and those to evaluate on with them, and what was computed before.
+
+    Returns both sets of rows, and the calibrators with their precomputed probabilities matched.
+    """
+    precomputed = {
+        name: candidate
+        for name, candidate in candidates.items()
+        if isinstance(candidate, PrecomputedProbabilities)
+    }
+    calibration = {
+        f"direct_calibration of {name}": candidate.direct_calibration
+        for name, candidate in precomputed.items()
+    }
+    is_pair = isinstance(evaluation, tuple)
+    rows = match(
+        {"scores": scores, **calibration},
+        class_names=class_names,
+        labels=labels,
+        groups=None if is_pair else groups,
+    )
     if not isinstance(evaluation, tuple):
-        scores, labels, groups = align_rows(scores=scores, labels=labels, groups=groups)
-        return scores, labels, evaluation, groups
-    scores, labels = align_rows(scores=scores, labels=labels)
-    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
-    test, truth, groups = align_rows(**pair, groups=groups)
-    return scores, labels, (test, truth), groups
-
-
-def _order_columns(fit_scores: ArrayLike, scores: ArrayLike, labels: ArrayLike) -> EvaluationRows:
-    """Return evaluation rows with a data frame's columns in the order of the scores to fit on."""
-    ordered = in_column_order(scores, "evaluation", column_names(fit_scores), "scores")
-    names = label_names(fit_scores)
-    by_position = names is None or nondefault_integers(names) is None
-    numbered = by_position and to_numpy(labels).dtype.kind in "iufb"
-    if ordered is not scores and numbered:
-        raise InputError(
-            "evaluation",
-            "has numbers for labels, but its columns come in another order than those of scores",
-            "bring the columns into the same order, or pass class names as labels",
-        )
-    return ordered, labels
+        return rows, None, dict(candidates)
+    direct = {
+        f"direct_evaluation of {name}": candidate.direct_evaluation
+        for name, candidate in precomputed.items()
+    }
+    held_out = match(
+        {"evaluation[0]": evaluation[0], **direct},
+        fitted_names=rows.class_names or rows.columns,
+        fitted_source="scores",
+        labels=evaluation[1],
+        labels_argument="evaluation[1]",
+        groups=groups,
+    )
+    pairs = zip(rows.matrices[1:], held_out.matrices[1:], strict=True)
+    replaced = {
+        name: PrecomputedProbabilities(*pair) for name, pair in zip(precomputed, pairs, strict=True)
+    }
+    return rows, held_out, {**candidates, **replaced}
 
 
 @dataclass(frozen=True)

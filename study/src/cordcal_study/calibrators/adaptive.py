@@ -14,8 +14,8 @@ from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks, row_digests, softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import DROP, LOG_FLOOR, CheckedScores
+from cordcal._validation.table import match
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal_study.calibrators.training import (
     Shapes,
@@ -59,7 +59,8 @@ class RowFeatures:
     """
 
     def __init__(self, scores: Any, features: Any, *, input: Kind = "logits") -> None:
-        scores, features = align_rows(scores=scores, features=features)
+        matched = match({"scores": scores}, others={"features": features})
+        (scores,), features = matched.matrices, matched.others["features"]
         rows = CheckedScores.from_scores(scores, input).in_domain("shifted", LOG_FLOOR)
         features = _check_features(features, len(rows))
         self._digests, first, inverse = np.unique(
