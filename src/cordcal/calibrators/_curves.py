@@ -157,34 +157,31 @@ class CurveSearch:
 
     def interpolate(self, x: Array) -> Array:
         """Evaluate the curves at all entries, in place."""
-        origin = np.broadcast_to(self.origin, x.shape)
         rows = max(1, _PIECE * len(x) // max(1, x.size))
         with scratch(3 * x[:rows].size) as memory:
             for begin in range(0, len(x), rows):
                 part = x[begin : begin + rows]
                 at, step, value = memory[: 3 * part.size].reshape(3, *part.shape)
                 at, step = at.view(np.intp), step.view(np.intp)
-                self._find(part, origin[begin : begin + rows], at, step, value)
-                part -= np.take(self.x, at, out=value, mode="clip")
-                part *= np.take(self.slope, at, out=value, mode="clip")
-                part += np.take(self.y, at, out=value, mode="clip")
+                self._find(part, at, step, value)
+                part -= self.x.take(at, out=value, mode="clip")
+                part *= self.slope.take(at, out=value, mode="clip")
+                part += self.y.take(at, out=value, mode="clip")
         return x
 
-    def _find(
-        self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
-    ) -> None:
+    def _find(self, x: Array, at: Positions, step: Positions, value: Vector) -> None:
         """Set ``at`` to the last half-line that begins at or below each entry, else the first."""
         np.subtract(x, self.left, out=value)
         np.maximum(value, self.bounds[0], out=value)
         np.minimum(value, self.bounds[1], out=value)
         np.right_shift(value.view(np.int64), self.shift, out=step)
-        step += origin
-        np.take(self.table, step, out=at, mode="clip")
+        step += self.origin
+        self.table.take(step, out=at, mode="clip")
         following = self.x[1:]
-        behind = np.take(following, at, out=value, mode="clip") <= x
+        behind = following.take(at, out=value, mode="clip") <= x
         at += behind
         # Few entries are more than one step away.
-        some = np.flatnonzero(behind)
+        some = behind.reshape(-1).nonzero()[0]
         flat_at, flat_x = at.reshape(-1), x.reshape(-1)
         while some.size:
             some = some[following[flat_at[some]] <= flat_x[some]]

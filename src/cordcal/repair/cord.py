@@ -446,8 +446,7 @@ def _first_rank(
     else:
         states = iter([dispatch.describe_foreign(original, direct, prediction, class_weights)[0]])
     for state in states:
-        responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
-        yield _columns(state.prediction, state, responses)
+        yield _columns(state.prediction, state, eta)
 
 
 def _ranks(
@@ -455,8 +454,8 @@ def _ranks(
 ) -> Iterator[Columns]:
     for rows in _ranked_blocks(original, direct, prediction, len(etas)):
         levels = [
-            _columns(rows.order[:, level], state, responses)
-            for level, state, responses in ranking.respond_levels(rows, etas)
+            _columns(rows.order[:, level], state, etas[level])
+            for level, state, _, _ in ranking.respond_levels(rows, etas)
         ]
         # The levels come from the last to the first; their columns go from the first to the last.
         yield tuple(np.stack(field[::-1], axis=1) for field in zip(*levels, strict=True))
@@ -472,10 +471,8 @@ def _ranked_blocks(
         yield dispatch.rank_foreign(original, direct, prediction, levels)[0]
 
 
-def _columns(
-    prediction: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
-) -> Columns:
-    mass, rest, slope = responses
+def _columns(prediction: Array, state: rule.RowState | Level, eta: float) -> Columns:
+    mass, rest, slope = rule.response(eta, state.reference, state.reference_rest, state.lower)
     fields = (prediction, state.direct_mass, state.reference, state.lower, mass, state.changed)
     bound = engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
     return (*(arrays.to_numpy(field) for field in fields), bound)

@@ -36,11 +36,11 @@ from cordcal.repair.solve import ConstraintValue
 
 # A block and the vectors over its rows stay in the processor's cache while they are worked on.
 # Not a power of two rows, whose columns would all fall on the same cache lines.
-_BLOCK_ENTRIES = 2**16
+_BLOCK_ENTRIES = 2**17
 _BLOCK_ROWS = 2**12 - 8
 # Rows of fewer classes are stored class by class: NumPy reduces long vectors faster than short
 # rows.  From here on the two copies in another order cost more than they save.
-LONG_ROW = 64
+LONG_ROW = 48
 # Rows of a pass over vectors.
 _VECTOR_BLOCK = 2**16
 
@@ -121,7 +121,7 @@ class Block:
                 out[close] = rule.enforce_rule(out[close], prediction[close], self.class_weights)
 
 
-Vectors = TypeVar("Vectors", RowState, Split)
+Vectors = TypeVar("Vectors", RowState, Split, RankedRows)
 
 
 def _rows_of(record: Vectors, some: Predictions) -> Vectors:
@@ -526,7 +526,7 @@ def checked_blocks(
 ) -> Iterator[CheckedBlock]:
     """Check the rows block by block; warn once about inexact sums at the end."""
     worst = (0.0, 0.0)
-    for at in row_blocks(*direct.shape, entries=_BLOCK_ENTRIES):
+    for at in row_blocks(*direct.shape):
         p, q = original[at], direct[at]
         wide_p, wide_q = (np.ascontiguousarray(rows, dtype=np.float64) for rows in (p, q))
         deviations = [deviation(_row_sums(wide)) for wide in (wide_p, wide_q)]
@@ -552,4 +552,9 @@ def repair_ranked(
     for block in checked_blocks(original, direct, prediction):
         rows = block.ranked(len(scalars))
         wide = ranking.repair_rows(block.wide_direct, rows, scalars, block.level)
-        out[block.rows] = ranking.raise_order(wide.astype(out.dtype), rows, len(scalars))
+        rounded = wide.astype(out.dtype)
+        wrong = np.flatnonzero(~ranking.in_order(rounded, rows, len(scalars)))
+        if wrong.size:
+            some = _rows_of(rows, wrong)
+            rounded[wrong] = ranking.raise_order(rounded[wrong], some, len(scalars))
+        out[block.rows] = rounded

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
 
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
 from cordcal._numeric.types import Array, DType, Namespace
+
+if TYPE_CHECKING:
+    from cordcal.repair.ranking import Level
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
@@ -343,7 +346,7 @@ def interior(
 
 
 def repaired_mass(
-    eta: float, state: RowState, *, xp: Namespace | None = None
+    eta: float, state: RowState | Level, *, xp: Namespace | None = None
 ) -> tuple[Array, Array]:
     """Return the repaired mass s and its complement 1 − s of each row."""
     mass, rest, _ = interior(eta, state.reference, state.reference_rest, xp=xp)
