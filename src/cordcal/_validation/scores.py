@@ -18,7 +18,6 @@ from cordcal._numeric.arrays import (
     row_blocks,
     to_numpy,
 )
-from cordcal._numeric.expressions import extreme_of_rows, in_domain
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -33,6 +32,7 @@ from cordcal._numeric.types import (
     Predictions,
     Vector,
 )
+from cordcal.expressions import extreme_of_rows, in_domain
 
 DROP = "drop or fix such rows before calling"
 

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import in_domain, softmax
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Record, Vector
 from cordcal._validation.caveats import already_warned
@@ -40,6 +39,7 @@ from cordcal._validation.scores import (
     rescale_large_weights,
 )
 from cordcal.calibrators._curves import CurveSearch, prepare_curves
+from cordcal.expressions import in_domain, softmax
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
@@ -419,7 +419,7 @@ class Calibrator(Estimator, ABC):
         Notes
         -----
         One expression serves every namespace, so it must not branch on data.  The functions of
-        `cordcal._numeric.expressions` work in all of them, and in place in NumPy.
+        `cordcal.expressions` work in all of them, and in place in NumPy.
         """
         return softmax(cls._logits(scores, params, xp=xp), xp)
 

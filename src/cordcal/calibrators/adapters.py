@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.expressions import exp, subtract_max
 from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
 from cordcal.calibrators.confidence import with_confidence
+from cordcal.expressions import exp, subtract_max
 
 # Libraries whose fit and predict_proba expect probabilities, not scores.
 _EXPECT_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import copied, in_domain, softmax
 from cordcal._numeric.parallel import default_threads, run_blocks
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
@@ -34,6 +33,7 @@ from cordcal.calibrators.crossfit import (
     cross_fit_any,
 )
 from cordcal.calibrators.registry import calibrator_class
+from cordcal.expressions import copied, in_domain, softmax
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
