@@ -545,6 +545,11 @@ class CheckedScores:
         return checked
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of classes."""
+        return self.rows, self.classes
+
+    @property
     def rows(self) -> int:
         """The number of rows."""
         return int(self.raw.shape[0])
