@@ -20,8 +20,8 @@ import onnxruntime
 import torch
 
 import cordcal
-from cordcal._numeric.expressions import softmax
 from cordcal.export._onnx_graph import Graph
+from cordcal.expressions import softmax
 from cordcal.onnx import export
 from cordcal.torch import PreservingModule
 from repair import medians

@@ -46,8 +46,8 @@ from sklearn.preprocessing import StandardScaler
 from cordcal import CORD, Lift, PreservingCalibrator
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import make
+from cordcal.calibrators.adapters import fit_calibrator
 from cordcal.calibrators.blend import Blend
-from cordcal.calibrators.crossfit import fit_calibrator
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.metrics import nll
 from repair import make_pair

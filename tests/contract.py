@@ -6,8 +6,10 @@ weights, orders, invalid input, and data at the edge.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
 import sys
 import warnings
 from collections.abc import Iterable
@@ -129,6 +131,30 @@ def check_arguments_are_left_alone(key: str) -> None:
     logits.setflags(write=False)
     make_map(key).fit(logits, labels).predict_proba(logits)
     np.testing.assert_array_equal(logits, before)
+
+
+def check_a_prediction_keeps_nothing_of_an_earlier_fit(key: str) -> None:
+    logits, labels = noisy_logits(300, 4)
+    model = make_map(key).fit(logits, labels)
+    model.predict_proba(logits)
+    again = model.fit(logits[:150], labels[:150]).predict_proba(logits)
+    expected = make_map(key).fit(logits[:150], labels[:150]).predict_proba(logits)
+    np.testing.assert_array_equal(again, expected)
+
+
+def check_an_edited_model_predicts_like_its_copy(key: str) -> None:
+    logits, labels = noisy_logits(300, 4)
+    model = make_map(key).fit(logits, labels)
+    before = model.predict_proba(logits)
+    for part in (model, *getattr(model, "members_", {}).values()):
+        for name, value in vars(part).items():
+            if name.endswith("_") and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                value *= 0.75
+    after = model.predict_proba(logits)
+    np.testing.assert_array_equal(copy.deepcopy(model).predict_proba(logits), after)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(logits), after)
+    # One number, such as a temperature, is not an array.
+    assert key in ("ts", "ts-tva", "ets", "hts", "pb") or (after != before).any()
 
 
 def check_state_round_trip(key: str) -> None:

@@ -6,8 +6,9 @@ blocks, and the package's own way to warn.
 
 import pytest
 
+from cordcal import expressions
 from cordcal._errors import warn
-from cordcal._numeric import arrays, expressions
+from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum
 from cordcal._validation.scores import CheckedScores
 

@@ -45,9 +45,8 @@ from cordcal._validation.scores import (
 )
 from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators.adapters import adapted
-from cordcal.calibrators.blend import masses_held_out
-from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
+from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
+from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 from cordcal.repair.fitted import refuse_ranking

@@ -25,7 +25,8 @@ from cordcal.calibrators import (
 )
 from cordcal.calibrators import blend as blend_module
 from cordcal.calibrators._base import Size
-from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
+from cordcal.calibrators._simplex import best_shares
+from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
 from errors import refused
@@ -592,7 +593,7 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
 ) -> None:
     scores, labels = rows(400)
     blend = Blend().fit(scores, labels)
-    monkeypatch.setattr(blend_module, "BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(blend_module, "CACHED_ENTRIES", 64)
     thread_entries(64)
     predicted, names = [], set()
     original = TemperatureScaling._map

@@ -28,7 +28,7 @@ def test_a_calibrator_in_blocks(
         whole = make_map(key).fit(scores, labels)
         expected = whole.predict_proba(scores)
         block_entries(ENTRIES)
-        monkeypatch.setattr(_base, "BLOCK_ENTRIES", ENTRIES)
+        monkeypatch.setattr(_base, "CACHED_ENTRIES", ENTRIES)
         if key not in BRIEF:  # fits that converge, from a start on every fifth row
             monkeypatch.setattr(temperature, "_SUBSAMPLE_ENTRIES", ROWS * CLASSES // 5)
         np.testing.assert_allclose(whole.predict_proba(scores), expected, rtol=1e-12)

@@ -18,7 +18,6 @@ from cordcal._numeric.arrays import (
     row_blocks,
     to_numpy,
 )
-from cordcal._numeric.expressions import extreme_of_rows, in_domain
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -33,6 +32,7 @@ from cordcal._numeric.types import (
     Predictions,
     Vector,
 )
+from cordcal.expressions import extreme_of_rows, in_domain
 
 DROP = "drop or fix such rows before calling"
 
@@ -558,6 +558,11 @@ class CheckedScores:
         checked = cls(raw, kind, raw.argmax(axis=1))
         checked.__dict__["probabilities"] = probabilities
         return checked
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of classes."""
+        return self.rows, self.classes
 
     @property
     def rows(self) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-import operator
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -18,9 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, stacklevel_outside_package
+from cordcal._errors import InputError, collected, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import in_domain, softmax
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Record, Vector
 from cordcal._validation.caveats import already_warned
@@ -29,20 +27,22 @@ from cordcal._validation.labels import check_labels, check_two_classes, check_we
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
-    as_matrix,
     as_scores,
     check_kind,
     check_labels_unmasked,
-    check_same_shape,
     masked_class_error,
     read_scores,
     rescale_large_weights,
 )
 from cordcal._validation.table import match
 from cordcal.calibrators._curves import CurveSearch
+from cordcal.expressions import in_domain, softmax
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
+
+Attributes = dict[str, Any]
+"""Fitted attributes by name."""
 
 Role = Literal["base", "rival"]
 """A base may change predictions and is repaired; a rival preserves them by design."""
@@ -56,11 +56,11 @@ _MAX_ENTRIES_TO_KEEP = 2**22
 _MODULES = {"torch": "torch", "boost": "lightgbm"}
 
 # Entries to map at a time: some copies of a block stay in the processor's cache.
-BLOCK_ENTRIES = 2**15
+CACHED_ENTRIES = 2**15
 
-# What a calibrator's attributes were, and its parameters.  Not stored in the calibrator, because
-# a prediction must not change what pickle, copies and model files see.
-_known_parameters: WeakKeyDictionary[Calibrator, tuple[list[Any], Parameters]] = WeakKeyDictionary()
+# Parameters that were derived for the last prediction, with copies of the fitted attributes.  Not
+# stored in the calibrator: a prediction must not change what pickle, copies and model files see.
+_derived: WeakKeyDictionary[Calibrator, tuple[Attributes, Parameters]] = WeakKeyDictionary()
 
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
@@ -110,6 +110,18 @@ class Size:
             ("", self.fixed),
         )
         return " + ".join(_format_term(word, count) for word, count in terms if count)
+
+
+def _with_numbers(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return arrays without dimensions as Python's numbers, with which NumPy is faster."""
+    return {name: x if x.ndim else x.item() for name, x in arrays.items()}
+
+
+def _are_equal(attributes: Attributes, others: Attributes) -> bool:
+    return attributes.keys() == others.keys() and all(
+        value is others[name] or np.array_equal(value, others[name])
+        for name, value in attributes.items()
+    )
 
 
 def _format_term(word: str, count: int) -> str:
@@ -320,8 +332,7 @@ class Calibrator(Estimator, ABC):
     # The fitted attributes that `_map` uses.
     _parameter_names: ClassVar[tuple[str, ...]] = ()
 
-    # What calibrators fitted on the same rows share.  If set, a fit leaves in other private
-    # attributes what its folds can use again.
+    # Set by `FitCache`: what calibrators fitted on the same rows share (see `crossfit`).
     _shared: SharedResults | None = None
 
     input: Kind
@@ -413,8 +424,8 @@ class Calibrator(Estimator, ABC):
     # Implemented by each calibrator.
 
     @abstractmethod
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        """Set the fitted attributes from validated rows in the domain `works_on`."""
+    def _fit(self, scores: Any, labels: Labels, weight: Vector | None) -> None:
+        """Set the fitted attributes from validated rows, a matrix in the domain `works_on`."""
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -432,7 +443,7 @@ class Calibrator(Estimator, ABC):
         Notes
         -----
         One expression serves every namespace, so it must not branch on data.  The functions of
-        `cordcal._numeric.expressions` work in all of them, and in place in NumPy.
+        `cordcal.expressions` work in all of them, and in place in NumPy.
         """
         return softmax(cls._logits(scores, params, xp=xp), xp)
 
@@ -446,16 +457,25 @@ class Calibrator(Estimator, ABC):
         return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
 
     def _numpy_parameters(self) -> Parameters:
-        """Return `_parameters`, computed once for the same fitted attributes."""
-        attributes = [getattr(self, name) for name in self._parameter_names]
-        known = _known_parameters.get(self)
-        if known is None or any(map(operator.is_not, attributes, known[0])):
-            # Python's numbers, because NumPy takes longer for arrays without dimensions.
-            params = {name: x if x.ndim else x.item() for name, x in self._parameters().items()}
+        """Return `_parameters`; derived ones are computed once for equal fitted attributes."""
+        if type(self)._parameters is Calibrator._parameters:
+            return _with_numbers(self._parameters())
+        attributes = self._fitted_attributes()
+        known = _derived.get(self)
+        if known is None or not _are_equal(attributes, known[0]):
+            params = _with_numbers(self._parameters())
             if "begin_x_" in params:
                 params["search_"] = CurveSearch.of(params)
-            known = _known_parameters[self] = attributes, params
+            # Copies, so that an edit in place is noticed.
+            known = _derived[self] = copy.deepcopy(attributes), params
         return known[1]
+
+    def _fitted_attributes(self) -> Attributes:
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
 
     def _is_complete(self) -> bool:
         """Return whether it can predict; override it if that needs what model files do not hold."""
@@ -488,11 +508,7 @@ class Calibrator(Estimator, ABC):
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and everything else as JSON-able metadata."""
         self._check_fitted("n_classes_")
-        fitted = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
+        fitted = self._fitted_attributes()
         arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
         plain = {name: value for name, value in fitted.items() if name not in arrays}
         return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
@@ -525,7 +541,7 @@ class Calibrator(Estimator, ABC):
         if original.kind == "logits" and not self.takes_masked and original.masked.any():
             raise_first(masked_class_error(original.masked, self.key))
 
-    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
+    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Any:
         """Validate the values and convert them to the domain `works_on`."""
         return read_scores(
             scores,
@@ -537,19 +553,24 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
-    def _fit_in_domain(self, scores: Matrix, labels: Labels, weight: Vector | None) -> Self:
-        """Call `_fit` on a copy, with weights in a safe range."""
+    def _fit_in_domain(self, scores: Any, labels: Labels, weight: Vector | None) -> Self:
+        """Call `_fit` on an unfitted copy, and adopt its state: a failed fit changes nothing."""
         weight = None if weight is None else rescale_large_weights(weight)
-        with one_blas_thread(), self._fit_copy(scores.shape[1]) as model:
+        model = self._unfitted_copy(scores.shape[1])
+        model._shared = self._shared
+        with one_blas_thread():
             model._fit(scores, labels, weight)
+        if self._shared is None:
+            model._forget()
+        # Attributes that others set, such as scikit-learn's of a pipeline, stay.
+        unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = unfitted | vars(model)
         return self
 
     def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
         """Yield copies fitted without one fold each of the rows this calibrator was fitted on.
 
-        A family may start from this fit, share work between the folds, and stop when the
-        log-likelihoods of other rows are accurate to about 1e-6, which is all that a choice
-        between calibrators needs.  Here every fold is fitted like any rows.
+        Here every fold is fitted like any rows; `crossfit` says what a family may share instead.
         """
         for fold in rows.folds:
             model = self._unfitted_copy(rows.original.classes)
@@ -568,18 +589,6 @@ class Calibrator(Estimator, ABC):
         model.n_classes_, model.log_floor_ = classes, LOG_FLOOR
         return model
 
-    @contextmanager
-    def _fit_copy(self, classes: int) -> Iterator[Self]:
-        """Yield an unfitted copy, and adopt its state on success: a failed fit changes nothing."""
-        model = self._unfitted_copy(classes)
-        model._shared = self._shared
-        yield model
-        if self._shared is None:
-            model._forget()
-        # Attributes that others set, such as scikit-learn's of a pipeline, stay.
-        unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = unfitted | vars(model)
-
     def _forget(self) -> None:
         """Drop the private attributes of a fit."""
         self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
@@ -594,45 +603,22 @@ class Calibrator(Estimator, ABC):
         """Whether the map is the softmax of `_logits`."""
         return cls._is_mapped() and not cls._implements("_map")
 
-    def _predict_in_domain(self, scores: Matrix) -> Matrix:
+    def _predict_in_domain(self, scores: Any) -> Matrix:
         """Map validated scores block by block, in place."""
         params = self._numpy_parameters()
-        for rows in row_blocks(*scores.shape, entries=BLOCK_ENTRIES):
+        for rows in row_blocks(*scores.shape, entries=CACHED_ENTRIES):
             block = scores[rows]
             direct = self._map(block, params, xp=np)
             if direct is not block:
                 block[:] = direct
-        return scores
+        direct_rows: Matrix = scores
+        return direct_rows
 
     def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once, at the caller's line, that a fit did not reach an optimum."""
-        if already_warned(by_labels=blames_labels):
+        message = f"{self.key}: {message}"
+        if already_warned(by_labels=blames_labels) or collected(message):
             return
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(
-            f"{self.key}: {message}",
-            ConvergenceWarning,
-            stacklevel=stacklevel_outside_package(),
-        )
-
-
-def fit_calibrator(
-    calibrator: Any, original: CheckedScores, labels: Any, weight: Vector | None
-) -> Any:
-    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight)
-    # The methods of other libraries may have no parameter for weights.
-    optional = {} if weight is None else {"sample_weight": weight}
-    return calibrator.fit(original.raw, labels, **optional)
-
-
-def predict_calibrated(calibrator: Any, original: CheckedScores) -> npt.NDArray[Any]:
-    """Return a fitted calibrator's direct probabilities of validated rows."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original)
-    output = calibrator.predict_proba(original.raw)
-    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
-    check_same_shape(original.raw, "scores", direct, "direct")
-    return direct
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel_outside_package())

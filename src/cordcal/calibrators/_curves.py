@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import scratch
-from cordcal._numeric.expressions import minimum
 from cordcal._numeric.types import Array, Parameters, Vector
+from cordcal.expressions import minimum
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
 _PIECE = 2**15

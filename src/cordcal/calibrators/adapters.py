@@ -21,11 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.expressions import exp, subtract_max
-from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray
+from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray, Vector
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
+from cordcal._validation.scores import (
+    CheckedScores,
+    as_matrix,
+    as_scores,
+    check_same_shape,
+    original_probabilities,
+    sum_tolerance,
+)
+from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.confidence import with_confidence
+from cordcal.expressions import exp, subtract_max
 
 # Libraries whose fit and predict_proba expect probabilities, not scores.
 _EXPECT_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
@@ -371,3 +379,24 @@ class FixedProbabilities:
     def predict_proba(self, scores: ArrayLike) -> NumPyArray:
         """Return the probabilities, whose rows are those of the scores."""
         return self.probabilities
+
+
+def fit_calibrator(
+    calibrator: Any, original: CheckedScores, labels: Any, weight: Vector | None
+) -> Any:
+    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._fit_checked(original, labels, weight)
+    # The methods of other libraries may have no parameter for weights.
+    optional = {} if weight is None else {"sample_weight": weight}
+    return calibrator.fit(original.raw, labels, **optional)
+
+
+def predict_calibrated(calibrator: Any, original: CheckedScores) -> npt.NDArray[Any]:
+    """Return a fitted calibrator's direct probabilities of validated rows."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._predict_checked(original)
+    output = calibrator.predict_proba(original.raw)
+    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
+    check_same_shape(original.raw, "scores", direct, "direct")
+    return direct

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
@@ -23,6 +22,7 @@ from cordcal.calibrators._newton import progress
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FitCache, Folds, HeldOut
 from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, warn_about_temperature
+from cordcal.expressions import softmax
 
 # As published: the number of fits that are averaged, and the rounds without a gain on the rows
 # that a fit holds out after which it ends.

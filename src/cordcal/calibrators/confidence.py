@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import chosen, exp, maximum, plus, softplus, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import fit_odds, smoothed
 from cordcal.calibrators.isotonic import break_ties_to_first
+from cordcal.expressions import add_in_place, chosen, exp, maximum, multiply_in_place, softplus
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
 # of 1 raises it above the tie by more than rounding, here or in an ONNX graph, takes away.
@@ -89,7 +89,9 @@ def with_confidence(powers: Array, prediction: Array, confidence: Array, xp: Any
     others = xp.where(positive, others / xp.where(positive, total, xp.ones_like(total)), even)
     largest = xp.max(others, axis=1)
     s = maximum(confidence, largest / (_BELOW_ONE + largest), xp)[:, None]
-    return break_ties_to_first(xp.where(is_top, s, times(others, 1.0 - s, xp)), prediction, xp)
+    return break_ties_to_first(
+        xp.where(is_top, s, multiply_in_place(others, 1.0 - s, xp)), prediction, xp
+    )
 
 
 class TopVersusAllPlatt(ConfidenceCalibrator):
@@ -173,5 +175,5 @@ class TopVersusAllPlatt(ConfidenceCalibrator):
         features = cls._features(top, xp)
         odds = xp.zeros_like(top.complement) + params["coefficients_"][len(features)]
         for i, feature in enumerate(features):
-            odds = plus(odds, params["coefficients_"][i] * feature, xp)
+            odds = add_in_place(odds, params["coefficients_"][i] * feature, xp)
         return xp.exp(0.0 - softplus(0.0 - odds, xp))

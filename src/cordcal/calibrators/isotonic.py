@@ -14,17 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import (
-    chosen,
-    copied,
-    over,
-    plus,
-    row_max,
-    row_sum,
-    shares,
-    softmax_of_shifted,
-    times,
-)
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._curves import (
@@ -46,6 +35,17 @@ from cordcal.calibrators.temperature import (
     fit_shared_temperature,
     softmax_at_temperature,
     warn_about_temperature,
+)
+from cordcal.expressions import (
+    add_in_place,
+    chosen,
+    copied,
+    divide_in_place,
+    multiply_in_place,
+    row_max,
+    row_sum,
+    shares,
+    softmax_of_shifted,
 )
 
 # This share of the original probabilities makes a map with flat pieces strictly increasing.
@@ -240,7 +240,7 @@ def map_each_class(
     total = row_sum(mapped, xp)
     empty = total == 0.0
     if xp is np and not np.count_nonzero(empty):
-        return over(mapped, total, xp)
+        return divide_in_place(mapped, total, xp)
     return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
 
 
@@ -296,7 +296,9 @@ class CentredIsotonic(IsotonicOneVsAll):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return shares(plus(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp)
+        return shares(
+            add_in_place(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp
+        )
 
 
 class IsotonicPooled(Calibrator):
@@ -391,7 +393,7 @@ class IsotonicPooled(Calibrator):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         top = scores.argmax(axis=1) if xp is np else xp.argmax(scores, axis=1)
         mapped = interpolate(copied(scores, xp), params, xp)
-        mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
+        mapped = shares(add_in_place(mapped, multiply_in_place(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 
 

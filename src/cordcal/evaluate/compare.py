@@ -31,9 +31,9 @@ from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, Size, available, calibrator_class
-from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted
-from cordcal.calibrators.blend import Blend, masses_held_out
-from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
+from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, predict_calibrated
+from cordcal.calibrators.blend import Blend
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, masses_held_out
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.calibrators.registry import canonical_key, default_keys
 from cordcal.evaluate.baseline import Fingerprint, codes_of

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.expressions import in_domain, maximum, shares, softmax
 from cordcal._numeric.types import Array, Kind, Parameters
 from cordcal._validation.scores import sum_warning_level
 from cordcal.calibrators import Calibrator, available, calibrator_class
+from cordcal.expressions import in_domain, maximum, shares, softmax
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
 from cordcal.repair.lift_rule import Curve, Mode

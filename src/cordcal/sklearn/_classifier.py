@@ -25,9 +25,8 @@ from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
 from cordcal.calibrators import Calibrator
-from cordcal.calibrators.adapters import adapted
-from cordcal.calibrators.blend import masses_held_out
-from cordcal.calibrators.crossfit import fit_calibrator
+from cordcal.calibrators.adapters import adapted, fit_calibrator
+from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
 from cordcal.preserving import PreservingCalibrator, new_repair

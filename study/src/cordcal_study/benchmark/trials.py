@@ -23,8 +23,9 @@ from cordcal._errors import InputError
 from cordcal._validation.scores import CheckedScores
 from cordcal._version import __version__
 from cordcal.calibrators import calibrator_class, make
+from cordcal.calibrators.adapters import fit_calibrator, predict_calibrated
 from cordcal.calibrators.blend import Blend
-from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator, predict_calibrated
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.evaluate.statistics import at_end
 from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift

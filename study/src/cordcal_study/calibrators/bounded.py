@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import maximum, minimum, plus, shares, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
@@ -21,6 +20,7 @@ from cordcal.calibrators.temperature import (
     softmax_at_temperature,
     warn_about_temperature,
 )
+from cordcal.expressions import add_in_place, maximum, minimum, multiply_in_place, shares
 
 # Maximum number of steps to find a row's factor.  Newton's method on a piecewise linear function
 # needs about five; bisection brings the factor close first where Newton's method cannot start.
@@ -115,7 +115,7 @@ class ProbabilityBounding(Calibrator):
         p = softmax_at_temperature(scores, params, xp)
         capped = box_constrained(p, params["lower_"], params["upper_"], xp)
         # Divide by the sum, not by 1 + 1e-9, which a graph optimiser rounds to one.
-        mixed = shares(plus(capped, times(p, TIE_BREAK, xp), xp), xp)
+        mixed = shares(add_in_place(capped, multiply_in_place(p, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mixed, top, xp)
 
 

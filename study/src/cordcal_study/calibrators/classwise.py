@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
@@ -25,6 +24,7 @@ from cordcal.calibrators.temperature import (
     positive_curvature,
     warn_about_temperature,
 )
+from cordcal.expressions import LOWEST_SHIFTED, add_in_place, chosen, multiply_in_place
 
 # With a larger bias the other classes get less than float64 resolves.
 _MAX_BIAS = 40.0
@@ -116,7 +116,7 @@ class ClasswiseTemperature(Calibrator):
         prediction = xp.argmax(scores, axis=1)
         scale, bias = params["scale_"][prediction][:, None], params["bias_"][prediction][:, None]
         raised = xp.where(chosen(scores, prediction, xp), bias, xp.zeros_like(scores))
-        return plus(times(scores, scale, xp), raised, xp)
+        return add_in_place(multiply_in_place(scores, scale, xp), raised, xp)
 
 
 def predicted_groups(

@@ -15,20 +15,20 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import (
-    LOWEST_SHIFTED,
-    largest,
-    maximum,
-    minimum,
-    over,
-    softplus,
-    subtract_max,
-)
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, subsample
+from cordcal.expressions import (
+    LOWEST_SHIFTED,
+    divide_in_place,
+    largest,
+    maximum,
+    minimum,
+    softplus,
+    subtract_max,
+)
 from cordcal_study.calibrators import training as nets
 
 # PTS clips its inputs to ±100, as published.
@@ -100,7 +100,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         inputs = cls._inputs(scores, params["weight_0"].shape[0], xp)
         temperature = cls._temperatures(inputs, params, xp)
         shifted = maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
-        return over(shifted, temperature[:, None], xp)
+        return divide_in_place(shifted, temperature[:, None], xp)
 
     @classmethod
     def _temperatures(cls, inputs: Array, params: Parameters, xp: Any) -> Array:

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from cordcal._errors import warn
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import minus, plus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import VectorProblem
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
+from cordcal.expressions import add_in_place, multiply_in_place, subtract_in_place
 
 
 class RankwiseTransformation(Calibrator):
@@ -136,10 +136,10 @@ class RankwiseTransformation(Calibrator):
     @classmethod
     def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         if "floor_" in params:  # log(p / 1e-12) of probabilities
-            scores = minus(scores, params["floor_"], xp)
+            scores = subtract_in_place(scores, params["floor_"], xp)
         rank = ranks(scores, xp)
-        scaled = times(scores, params["scale_"][rank], xp)
-        return plus(scaled, params["bias_"][rank], xp)
+        scaled = multiply_in_place(scores, params["scale_"][rank], xp)
+        return add_in_place(scaled, params["bias_"][rank], xp)
 
     @staticmethod
     def _warn_about_sign(scores: Matrix) -> None:

@@ -3,7 +3,7 @@
 A calibrator's map is one expression on (n, K) float64 arrays of any library, without branches on
 data.  These functions take the namespace ``xp``.  NumPy arrays are **overwritten**, which saves a
 pass over fresh memory; other libraries, which trace, return new arrays.  Operators never
-overwrite: write ``x * y`` if ``x`` is needed again, else ``times(x, y, xp)``.
+overwrite: write ``x * y`` if ``x`` is needed again, else ``multiply_in_place(x, y, xp)``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from cordcal._numeric.types import Array, Domain, Kind, Namespace, NumPyArray, Parameters
+
+__all__ = [
+    "add_in_place", "chosen", "copied", "divide_in_place", "exp", "largest", "log", "log_shares",
+    "maximum", "minimum", "multiply_in_place", "row_max", "row_sum", "shares", "softmax",
+    "softmax_of_shifted", "softplus", "subtract_in_place", "subtract_max",
+]  # fmt: skip
 
 # Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
 # anyway, and products with them stay finite.
@@ -37,23 +43,23 @@ def shared(name: str, compute: Callable[[], Array], params: Parameters, xp: Name
     return copied(results[name], xp)
 
 
-def times(x: Array, y: float | Array, xp: Namespace) -> Array:
-    """Return ``x * y``."""
+def multiply_in_place(x: Array, y: float | Array, xp: Namespace) -> Array:
+    """Return ``x * y``; a NumPy array ``x`` is overwritten with it."""
     return np.multiply(x, y, out=x) if xp is np else x * y
 
 
-def plus(x: Array, y: float | Array, xp: Namespace) -> Array:
-    """Return ``x + y``."""
+def add_in_place(x: Array, y: float | Array, xp: Namespace) -> Array:
+    """Return ``x + y``; a NumPy array ``x`` is overwritten with it."""
     return np.add(x, y, out=x) if xp is np else x + y
 
 
-def minus(x: Array, y: float | Array, xp: Namespace) -> Array:
-    """Return ``x - y``."""
+def subtract_in_place(x: Array, y: float | Array, xp: Namespace) -> Array:
+    """Return ``x - y``; a NumPy array ``x`` is overwritten with it."""
     return np.subtract(x, y, out=x) if xp is np else x - y
 
 
-def over(x: Array, y: float | Array, xp: Namespace) -> Array:
-    """Return ``x / y``."""
+def divide_in_place(x: Array, y: float | Array, xp: Namespace) -> Array:
+    """Return ``x / y``; a NumPy array ``x`` is overwritten with it."""
     return np.divide(x, y, out=x) if xp is np else x / y
 
 
@@ -135,19 +141,19 @@ def extreme_of_rows(largest_or_smallest: np.ufunc, x: NumPyArray) -> Array:
 
 def shares(masses: Array, xp: Namespace) -> Array:
     """Return each row divided by its sum, so that it sums to one."""
-    return over(masses, row_sum(masses, xp), xp)
+    return divide_in_place(masses, row_sum(masses, xp), xp)
 
 
 def log_shares(logs: Array, xp: Namespace) -> Array:
     """Return the logarithms of `shares` of ``exp(logs)``, of rows whose maximum is about 0."""
     if xp is np:
-        return minus(logs, np.log(row_sum(np.exp(logs), xp)), xp)
+        return subtract_in_place(logs, np.log(row_sum(np.exp(logs), xp)), xp)
     return xp.log_softmax(logs, 1)
 
 
 def subtract_max(scores: Array, xp: Namespace) -> Array:
     """Subtract the maximum of each row."""
-    return minus(scores, row_max(scores, xp), xp)
+    return subtract_in_place(scores, row_max(scores, xp), xp)
 
 
 def softmax(scores: Array, xp: Namespace) -> Array:
