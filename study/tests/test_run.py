@@ -74,7 +74,8 @@ def command(folder: Path, *arguments: object, file: str = "study.toml") -> list[
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUTF8": "1"}
+    sources = os.pathsep.join(map(str, (SOURCE, Path(__file__).parents[1] / "src")))
+    return {**os.environ, "PYTHONPATH": sources, "PYTHONUTF8": "1"}
 
 
 def run(
