@@ -35,7 +35,7 @@ def check_predictions(
             )
         array = array.astype(np.int64)
     _refuse_outside(array, classes, name, "pass column indices, not class names")
-    # Kernels need contiguous memory, which a column of a table is not.
+    # A column of a table is not contiguous, and every later pass over it would be slower.
     return np.ascontiguousarray(array, dtype=np.intp)
 
 

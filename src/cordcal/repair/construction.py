@@ -394,7 +394,8 @@ class RankedBlock:
     def level(self, level: int, inside: Inside | None) -> LevelBlock:
         """Return one level, given the repaired masses of the next one."""
         state = ranking.level_state(self.rows, level, inside)
-        mass = state.weight if self.weight is None else state.weight * self.weight
+        mass = ranking.level_weight(self.rows, level)
+        mass = mass if self.weight is None else mass * self.weight
         return LevelBlock(state, mass, self.classes)
 
 

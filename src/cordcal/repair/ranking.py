@@ -63,10 +63,7 @@ class RankedRows:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the nested rule, with the fields of `rule.RowState`.
-
-    ``weight`` is the direct mass of the level: that of its rank and all later ones.
-    """
+    """One level of the nested rule, with the fields of `rule.RowState`."""
 
     direct_mass: Array
     direct_rest: Array
@@ -74,7 +71,6 @@ class Level:
     reference_rest: Array
     lower: Array
     changed: Array
-    weight: Array
 
 
 def kept_order(original: Array, prediction: Array | None, *, xp: Namespace | None = None) -> Array:
@@ -187,7 +183,6 @@ def level_state(
         changed = (rival > b + TIED * b) | ((rival >= b - TIED * b) & behind)
     g = rule.mix(b, rows.original[:, level])
     g_rest = rule.mix(b_rest, rows.original_rest[:, level])
-    everything = rows.entry[:, 0] + rows.left[:, 0]
     return Level(
         direct_mass=b,
         direct_rest=b_rest,
@@ -195,8 +190,13 @@ def level_state(
         reference_rest=xp.where(changed, g_rest, b_rest),
         lower=lower,
         changed=changed,
-        weight=whole / everything,
     )
+
+
+def level_weight(rows: RankedRows, level: int) -> Array:
+    """Return the share of the direct mass at a level: of its rank and all later ones."""
+    whole = rows.entry[:, level] + rows.left[:, level]
+    return whole / (rows.entry[:, 0] + rows.left[:, 0])
 
 
 def respond_levels(
