@@ -118,10 +118,17 @@ def _with_numbers(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
 
 
 def _are_equal(attributes: Attributes, others: Attributes) -> bool:
-    return attributes.keys() == others.keys() and all(
-        value is others[name] or np.array_equal(value, others[name])
-        for name, value in attributes.items()
-    )
+    """Return whether fitted attributes have the same values; a single row waits for this."""
+    if attributes.keys() != others.keys():
+        return False
+    for name, value in attributes.items():
+        other = others[name]
+        if not isinstance(value, np.ndarray):
+            if value != other:
+                return False
+        elif value.shape != other.shape or np.count_nonzero(value != other):
+            return False
+    return True
 
 
 def _format_term(word: str, count: int) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
@@ -325,7 +324,7 @@ class Blend(Calibrator):
                 )
             members[key] = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
         # A graph computes a step once for the members that have no such scalar of their own.
-        common = _common_scalars(members.values())
+        common = _common_scalars([*members.values()])
         params = {name: np.asarray(value) for name, value in common.items()}
         shares = dict(zip(members, self.weights_.tolist(), strict=True))
         order = sorted(members, key=lambda key: not self.members_[key]._is_softmax())
@@ -395,18 +394,19 @@ class Blend(Calibrator):
 _SHARED_SCALARS = ("temperature_", "mix_")
 
 
-def _common_scalars(parameters: Iterable[Parameters]) -> dict[str, float]:
+def _common_scalars(parameters: Sequence[Parameters]) -> dict[str, float]:
     """Return the value of each shared scalar that most members have."""
-    values = {name: Counter[float]() for name in _SHARED_SCALARS}
-    for params in parameters:
-        for name in params.keys() & values.keys():
-            values[name][float(params[name])] += 1
-    return {name: count.most_common(1)[0][0] for name, count in values.items() if count}
+    common = {}
+    for name in _SHARED_SCALARS:
+        values = [float(params[name]) for params in parameters if name in params]
+        if values:
+            common[name] = max(values, key=values.count)
+    return common
 
 
 def _agrees(params: Parameters, common: Mapping[str, float]) -> bool:
     """Whether a member has shared scalars, with the common values."""
-    names = params.keys() & common.keys()
+    names = [name for name in common if name in params]
     return bool(names) and all(float(params[name]) == common[name] for name in names)
 
 
