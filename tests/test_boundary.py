@@ -75,6 +75,7 @@ EXEMPT = {
     r"cordcal\.PrecomputedProbabilities(\.between)?": "holds arrays that compare matches",
     r"cordcal\.(files|llm)\..*": "files have their own tests",
     r"cordcal\.onnx\..*": "takes a model",
+    r"cordcal\.expressions\..*": "takes arrays of one library",
     r"cordcal\.(torch|sklearn)\..*": "takes tensors, or inputs of an estimator",
 }
 

@@ -196,6 +196,7 @@ def match(
     others: Mapping[str, ArrayLike] | None = None,
     labels_argument: str = "labels",
     ignore_index: int | None = None,
+    leader: str | None = None,
 ) -> MatchedRows:
     """Match the rows and columns of what a user passes to one public callable.
 
@@ -218,6 +219,8 @@ def match(
         The name of the argument with the labels, for messages.
     ignore_index : int, optional
         The label of rows without a true class.
+    leader : str, optional
+        The argument whose rows decide the order; by default the first matrix.
 
     Returns
     -------
@@ -260,7 +263,7 @@ def match(
             if table.label_names is not None:
                 _refuse_other_columns(table, values, labels)
                 break
-    tables, vectors = _match_rows(tables, vectors)
+    tables, vectors = _match_rows(tables, vectors, leader or tables[0].argument)
     tables, names, reordered = _match_columns(tables, class_names, fitted_names, fitted_source)
     by_position = names is None or nondefault_integers(names) is None
     for argument in (labels_argument, "prediction"):
@@ -367,7 +370,7 @@ def _look_up(
     try:
         indices = names_to_indices(wanted, (np.size(array[~ignored]), len(names)), names)
     except InputError as error:
-        raise error.with_argument(argument) from None
+        raise error.with_argument(argument) if error.argument == "labels" else error from None
     if indices is wanted:
         return values
     columns = np.full(array.shape, _IGNORED, dtype=np.intp)
@@ -513,8 +516,10 @@ def _columns_outside_pattern(names: Sequence[Name]) -> list[Name]:
 # Rows.
 
 
-def _match_rows(tables: list[Table], vectors: dict[str, Any]) -> tuple[list[Table], dict[str, Any]]:
-    """Return tables and vectors with their rows in the order of the first table."""
+def _match_rows(
+    tables: list[Table], vectors: dict[str, Any], leader: str
+) -> tuple[list[Table], dict[str, Any]]:
+    """Return tables and vectors with their rows in the order of one of them."""
     for argument, vector in vectors.items():
         refuse_masked(vector, argument)
     indices = {table.argument: table.index for table in tables if table.index is not None}
@@ -527,7 +532,8 @@ def _match_rows(tables: list[Table], vectors: dict[str, Any]) -> tuple[list[Tabl
     indices = {argument: index for argument, index in indices.items() if len(index) == rows}
     if len(indices) < 2:
         return tables, vectors
-    arguments = [*(table.argument for table in tables), *vectors]
+    arguments = sorted([*(table.argument for table in tables), *vectors], key=leader.__ne__)
+    indices = {argument: indices[argument] for argument in arguments if argument in indices}
     default = [argument for argument, index in indices.items() if _is_default(index)]
     meaningful = [argument for argument in indices if argument not in default]
     for argument in meaningful if default else ():

@@ -523,7 +523,12 @@ def lift_confidences(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
-    matched = match({"rest": rest}, prediction=prediction, others={"confidence": confidence})
+    matched = match(
+        {"rest": rest},
+        prediction=prediction,
+        others={"confidence": confidence},
+        leader="confidence",
+    )
     prediction, confidence = matched.prediction, matched.others["confidence"]
     shares = arrays.to_numpy(as_matrix(matched.matrices[0], "rest", allow_row=True))
     matrix = np.atleast_2d(shares)
