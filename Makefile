@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a machine with Python 3.11+ and nothing else:
+# Each of these does all its set-up on a machine with Python 3.11+ and nothing else:
 #   make demo    install and run `cordcal demo`
 #   make test    install the test dependencies and run the tests
 #   make study   install cordcal-study too, which adds `cordcal study`

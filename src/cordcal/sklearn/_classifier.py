@@ -52,7 +52,7 @@ from cordcal.sklearn._members import (
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _TrainingRows:
     """The training rows, checked: labels as the user, the estimators and the calibrators see them.
 
     ``targets`` are the labels that estimators are fitted on and ``target_classes`` their classes;
@@ -407,7 +407,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def _check_rows(
         self, prefit: Classifier | None, X: object, y: object, sample_weight: object
-    ) -> _Rows:
+    ) -> _TrainingRows:
         """Check the labels and weights; X is left to the estimator."""
         arrays.refuse_masked(y, "y")
         arrays.refuse_masked(sample_weight, "sample_weight")
@@ -430,12 +430,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             if names.dtype.kind not in "biuf":
                 targets, target_classes = labels, np.arange(len(classes))
             targets = library.array(targets)
-        return _Rows(targets, target_classes, labels, classes, library, weight)
+        return _TrainingRows(targets, target_classes, labels, classes, library, weight)
 
     def _route_metadata(
         self,
         estimator: Classifier,
-        rows: _Rows,
+        rows: _TrainingRows,
         sample_weight: object,
         fit_params: dict[str, object],
     ) -> tuple[dict[str, object], dict[str, object]]:
@@ -456,7 +456,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
         return kwargs, {}
 
-    def _splitter(self, rows: _Rows) -> BaseCrossValidator:
+    def _splitter(self, rows: _TrainingRows) -> BaseCrossValidator:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
         counts = np.bincount(rows.labels, minlength=len(rows.classes))
         if folds is not None and counts.min() < folds:
@@ -472,7 +472,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         return check_cv(self.cv, to_numpy(rows.targets), classifier=True)
 
-    def _check_held_out(self, folds: Sequence[Fold], rows: _Rows) -> None:
+    def _check_held_out(self, folds: Sequence[Fold], rows: _TrainingRows) -> None:
         """Refuse folds of one class: cordcal's calibrators need two, scikit-learn's do not."""
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
             return
@@ -488,7 +488,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
 
     def _fit_member(
-        self, scorer: Scorer, folds: Sequence[Fold], rows: _Rows
+        self, scorer: Scorer, folds: Sequence[Fold], rows: _TrainingRows
     ) -> tuple[Member, _CalibratedRows]:
         """Fit one calibrator on the held-out scores of some folds."""
         indices = np.concatenate([fold.rows for fold in folds])
