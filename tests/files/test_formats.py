@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cordcal.files import inspect, open_scores, read_scores, sources
+from cordcal.files import inspect, open_scores, read_scores
 from errors import refused
 
 arrow = pytest.importorskip("pyarrow")
@@ -84,7 +84,7 @@ def test_whole_and_in_pieces(
     layout: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 1024)
+    monkeypatch.setattr("cordcal.files.scores.BATCH_BYTES", 1024)
     path = write(tmp_path / f"s.{suffix}", logits, labels, layout)
     # Lists in JSON have no names for their entries.
     where = {"class_names": NAMES} if (suffix, layout) == ("jsonl", "list") else {}

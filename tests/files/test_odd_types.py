@@ -22,7 +22,7 @@ LIMIT = "CORDCAL_READ_LIMIT"
 
 
 def batches(path: Path) -> list[Any]:
-    return list(open_scores(path, passthrough=True))
+    return list(open_scores(path))
 
 
 def refused(path: Path, reason: str, rows: tuple[int, ...] = ()) -> None:
@@ -271,17 +271,3 @@ def test_damaged_feather_files_are_refused(tmp_path: Path) -> None:
         read_scores(path)
     with pytest.raises(cordcal.InputError):
         list(open_scores(path))
-
-
-def test_text_that_csv_cannot_hold_is_not_written(tmp_path: Path) -> None:
-    from cordcal.files import write_probabilities
-    from cordcal.files.passthrough import Passthrough, TextColumn
-
-    passed = Passthrough({"key": TextColumn.from_cells(["a", "b\0"], lambda: "text")})
-    path = tmp_path / "out.csv"
-    with pytest.raises(cordcal.InputError) as caught:
-        write_probabilities(
-            path, {"repaired": np.full((2, 2), 0.5)}, np.zeros(2, int), passthrough=passed
-        )
-    assert caught.value.argument == "output"
-    assert not path.exists()

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cordcal.files import disk, output, replacing
-from cordcal.files.output import Encoder, OutputBlock, Piece
+from cordcal.files import disk, replacing
 from errors import refused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="rights and links of POSIX")
@@ -23,19 +22,7 @@ def write(path: Path, text: str = "new", **options: bool) -> None:
         temporary.write_text(text)
 
 
-def grow(path: Path, text: str = "new", **options: bool) -> None:
-    with output.resumable_output(path, Plain(), {}, **{"resume": False, **options}) as file:
-        file.append(Piece(text.encode(), 1), position=1, changed=0, skipped={})
-
-
-class Plain(Encoder):
-    """Bytes as they come."""
-
-    def encode(self, block: OutputBlock) -> Piece:
-        raise NotImplementedError
-
-
-both = pytest.mark.parametrize("writer", [write, grow])
+both = pytest.mark.parametrize("writer", [write])
 
 
 @both
@@ -65,8 +52,7 @@ def test_a_name_that_is_taken_meanwhile(
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    for module in (disk, output):
-        monkeypatch.setattr(module, "publish", late)
+    monkeypatch.setattr(disk, "publish", late)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
     with refused(str(path), option="overwrite"):

@@ -146,17 +146,14 @@ def _describe_table(source: TableSource, text: TextOptions) -> dict[str, Any]:
     if isinstance(layout, InputError):
         problems.append(str(layout))
     else:
-        try:
-            file = ScoreFile(source, layout, spec)
-            names = file.class_names
-            summary = _ArraySummary(layout.key, (0, file.classes))
-            for batch in file.without_labels():
-                summary.add(batch.values)
-            summary.shape = (summary.rows, file.classes)
-            summaries.append(summary)
-            columns = {name: kind for name, kind in types.items() if name not in layout.columns}
-        except InputError as error:
-            problems.append(str(error))
+        file = ScoreFile(source, layout, spec)
+        names = file.class_names
+        summary = _ArraySummary(layout.key, (0, file.classes))
+        for batch in file.without_labels():
+            summary.add(batch.values)
+        summary.shape = (summary.rows, file.classes)
+        summaries.append(summary)
+        columns = {name: kind for name, kind in types.items() if name not in layout.columns}
     label = source.label_column(spec)
     if label is not None and summaries:
         labels = _ArraySummary(label, summaries[0].shape[:1])

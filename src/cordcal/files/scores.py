@@ -296,6 +296,8 @@ def open_with_spec(
     """
     source = open_source(os.fspath(path), spec.text)
     layout = source.layout(spec, role, input)
+    if allow_empty and not source.names and spec.classes is not None:  # not even a header
+        layout = ScoreColumns("scores", spec.classes, spec.classes)
     if isinstance(layout, InputError):
         raise layout
     return ScoreFile(source, layout, spec, role=role, input=input, allow_empty=allow_empty)
@@ -650,10 +652,15 @@ class ScoreFile:
         self._starts: list[tuple[int, int]] = []
         sample = self._sample()
         self.classes = sample.shape[1]
+        if not self.classes and len(sample):
+            raise InputError(self.name, "has no columns", "pass at least two classes")
+        if self.rows is not None:
+            self._check_lengths(self.rows)
         self.is_empty = not len(sample)
         if self.is_empty and not allow_empty:
             raise no_rows(self.path)
         self.dtype = self._rows.dtype if self._rows.dtype.kind == "f" else np.dtype(np.float64)
+        sample = sample.astype(self.dtype, copy=False)
         finite = sample[np.isfinite(sample).all(axis=1)]
         if len(finite):
             check_whole_vectors(finite, self.name)
@@ -757,9 +764,13 @@ class ScoreFile:
         if count:
             yield self._batch(pending, first)
             first += count
+        self._check_lengths(first)
+
+    def _check_lengths(self, rows: int) -> None:
+        """Refuse separate labels or weights of another number of rows."""
         for what, vector in (("labels", self._label_file), ("weights", self._weight_file)):
             if vector is not None:
-                check_length(len(vector), getattr(self._spec, what), what, first)
+                check_length(len(vector), getattr(self._spec, what) or self.path, what, rows)
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that was read, and the row's number in it."""
@@ -834,13 +845,15 @@ class ScoreFile:
 
     def read(self) -> Scores:
         """Read all rows; rows that are not whole vectors of finite numbers are refused."""
-        parts: list[Batch] = []
-        size = 0
-        for batch in self.batches(rows=2**62):
-            parts.append(batch)
-            size += batch.values.nbytes
-        (batch,) = parts
-        check_size(self.path, size)
+        row_bytes = self.classes * self.dtype.itemsize
+        check_size(self.name, row_bytes * (self.rows or 0))
+        parts, count = [], 0
+        for part in self._rows.slices(self._labels, self._weights):
+            count += len(part)
+            check_size(self.name, row_bytes * count)
+            parts.append(part)
+        self._check_lengths(count)
+        batch = self._batch(parts, 0)
         check_values(batch.values, self.name)
         values = as_matrix(batch.values, self.name)
         kind = self.kind

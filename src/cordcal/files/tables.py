@@ -319,18 +319,22 @@ class Table:
     def column_types(self) -> dict[str, ColumnType]:
         """Return what each column holds; of text, judged by the first rows of each file."""
         types: dict[str, ColumnType] = {}
+        rows = 0  # the first file with rows decides
         for file, partition in zip(self.files, self._partitions, strict=True):
             own: dict[str, ColumnType] = dict.fromkeys(partition, "other")
             if isinstance(file, CsvFile | JsonlFile):
-                decimal = file.options.decimal
                 own |= {
-                    name: _text_type(file.sample.column(name), self.is_json, decimal)
+                    name: _text_type(file.sample.column(name), self.is_json)
                     for name in file.sample.column_names
                 }
+                if not len(file.sample):  # a header alone: any column may be one of numbers
+                    own = dict.fromkeys(own, "float")
             else:
                 own |= {field.name: _column_type(field.type) for field in file.schema}
             for name, kind in own.items():
-                types.setdefault(name, kind)
+                if name not in types or not rows:
+                    types[name] = kind
+            rows += len(file.sample) if isinstance(file, CsvFile | JsonlFile) else file.rows or 0
         return types
 
     def check_scores(self, columns: Sequence[str]) -> None:
@@ -600,11 +604,12 @@ def _column_type(kind: pa.DataType) -> ColumnType:
     return "text" if _is_text(kind) else "other"
 
 
-def _text_type(column: pa.ChunkedArray, is_json: bool, decimal: str) -> ColumnType:
+def _text_type(column: pa.ChunkedArray, is_json: bool) -> ColumnType:
     texts = (text for text in column.to_pylist() if text and text.strip() and text != "null")
     first = next(texts, "").strip()
     if not is_json:
-        return "float" if is_number(first.replace(decimal, ".")) else "text"
+        # A decimal comma is refused where the numbers are read, with the option to pass.
+        return "float" if is_number(first.replace(",", ".")) else "text"
     if first[:1] == "[":
         return "list" if parse_lists(pa.array([first]))[0] else "other"
     if first[:1] == '"':

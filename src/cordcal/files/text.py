@@ -14,9 +14,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -63,41 +64,13 @@ class TextSource:
         self.start = self._first_bytes()
         self._check_start()
 
-    def reader(self) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes; at the end it returns none."""
-        opened: Any = self._file.open()
-        if self._compression is not None:
-            opened = pa.CompressedInputStream(pa.PythonFile(opened), self._compression)
-        decoder: Any = None
-        if self.options.encoding is not None:
-            decoder = codecs.getincrementaldecoder(self.options.encoding)()
-        is_first = True
-
-        def read(size: int) -> bytes:
-            nonlocal is_first
-            try:
-                data = bytes(opened.read(size))
-                if decoder is not None:
-                    data = decoder.decode(data, final=not data).encode()
-            except UnicodeDecodeError as error:
-                raise self._encoding_error(error, 0, self.options.encoding or "") from None
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(
-                    self.name,
-                    f"cannot be decompressed ({first_line(error)})",
-                    "it may be truncated: write it again",
-                ) from error
-            if is_first:
-                data = data.removeprefix(codecs.BOM_UTF8)
-                is_first = False
-            if not data:
-                opened.close()
-            return data
-
-        return read
+    def reader(self) -> _Reader:
+        """Open the text for reading from the start."""
+        return _Reader(self, self._file.open(), self._compression)
 
     def _first_bytes(self) -> bytes:
-        return self.reader()(2**16)
+        with closing(self.reader()) as reader:
+            return reader.read(2**16)
 
     def _check_start(self) -> None:
         start = self.start
@@ -127,11 +100,12 @@ class TextSource:
         try:
             block.decode()
         except UnicodeDecodeError as error:
-            raise self._encoding_error(error, line + block.count(b"\n", 0, error.start)) from None
+            raise self.encoding_error(error, line + block.count(b"\n", 0, error.start)) from None
 
-    def _encoding_error(
+    def encoding_error(
         self, error: UnicodeDecodeError, line: int, encoding: str = "UTF-8"
     ) -> InputError:
+        """Return the error for bytes of another encoding."""
         place = f" in line {line}" if line else ""
         return InputError(
             self.name,
@@ -141,10 +115,49 @@ class TextSource:
         )
 
 
+class _Reader:
+    """Reads the bytes of a text as UTF-8."""
+
+    def __init__(self, source: TextSource, file: BinaryIO, compression: str | None) -> None:
+        self._source, self._file = source, file
+        self._stream: Any = file
+        if compression is not None:
+            self._stream = pa.CompressedInputStream(pa.PythonFile(file), compression)
+        encoding = source.options.encoding
+        self._decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)()
+        self._is_first = True
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, none at the end."""
+        source = self._source
+        try:
+            data = bytes(self._stream.read(size))
+            if self._decoder is not None:
+                data = self._decoder.decode(data, final=not data).encode()
+        except UnicodeDecodeError as error:
+            raise source.encoding_error(error, 0, source.options.encoding or "") from None
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                source.name,
+                f"cannot be decompressed ({first_line(error)})",
+                "it may be truncated: write it again",
+            ) from error
+        if self._is_first:
+            data, self._is_first = data.removeprefix(codecs.BOM_UTF8), False
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not self._file:
+            self._stream.close()
+        self._file.close()
+
+
 # CSV.
 
 # A quoted cell, or one that is never closed.
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+("?)')
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_LINE = re.compile(rb"(?<=\n)(?=\r?\n)|\A(?=\r?\n)|(?<=\r)(?=\r)")
 
 
@@ -171,27 +184,35 @@ class CsvFile:
         start = self._source.start
         self._source.check_encoding(start.rsplit(b"\n", 1)[0], 1)
         self._delimiter = _delimiter(start, options.decimal)
-        block = next(self._blocks(len(start)), None)
-        if block is None:  # a file without a line
-            self.has_header, self._skip = False, 0
-            self.names: tuple[str, ...] = ()
-            self.sample = pa.table({})
-            self.schema = pa.schema([])
+        self.names: tuple[str, ...] = ()
+        self.has_header, self._skip, self._numeric = False, 0, list[int]()
+        self.sample, self.schema = pa.table({}), pa.schema([])
+        first: list[str] = []
+        parts: list[pa.Table] = []
+        for block in self._blocks(len(start)):
+            if not parts:
+                first = self._cells(block)
+                self.names = tuple(map(str, range(len(first))))
+            parts.append(self._parse(block, list(self.names)))
+            if sum(map(len, parts)) > 1:  # a long row may fill the next block
+                break
+        if not parts:  # a file without a line
             return
-        lines = csv.reader(
-            io.StringIO(block.data.decode(), newline=""), delimiter=self._delimiter.decode()
-        )
-        csv.field_size_limit(2**31 - 1)  # Arrow has no limit of its own
-        first = [cell.strip() for cell in next(lines)]
-        self.names = tuple(map(str, range(len(first))))
-        self._skip = 0
-        parsed = self._parse(block, list(self.names))
+        parsed = pa.concat_tables(parts)
         self.has_header = _has_header(self.path, first, parsed.slice(0, SAMPLE_ROWS), options)
         if self.has_header:
             self._skip, self.names = 1, self._checked_names(first)
             parsed = parsed.rename_columns(list(self.names)).slice(1)
         self.sample = parsed.slice(0, SAMPLE_ROWS)
         self.schema = pa.schema([(name, pa.string()) for name in self.names])
+        cells = map(_first_text, self.sample.columns)
+        self._numeric = [at for at, cell in enumerate(cells) if is_number(cell)]
+
+    def _cells(self, block: _Block) -> list[str]:
+        """Return the cells of the first row."""
+        csv.field_size_limit(2**31 - 1)  # Arrow has no limit of its own
+        text = io.StringIO(block.data.decode(), newline="")
+        return [cell.strip() for cell in next(csv.reader(text, delimiter=self._delimiter.decode()))]
 
     def _checked_names(self, names: list[str]) -> tuple[str, ...]:
         if len(set(names)) < len(names):
@@ -206,9 +227,35 @@ class CsvFile:
         wanted = list(self.names if columns is None else columns)
         skip = self._skip
         for block in self._blocks():
+            self._check_joined_rows(block)
             table = self._parse(block, list(self.names), wanted, skip)
             skip = 0
             yield table
+
+    def _check_joined_rows(self, block: _Block) -> None:
+        """Refuse a quoted cell that hides rows: two quotes that belong to different cells."""
+        for start, stop in block.quoted:
+            if b"\n" not in block.data[start:stop]:
+                continue
+            first = block.data.rfind(b"\n", 0, start) + 1
+            last = block.data.find(b"\n", stop)
+            text = block.data[first : last if last >= 0 else len(block.data)].decode()
+            ends, *inner, other_end = map(self._is_row, text.split("\n"))
+            if any(inner) or (ends and other_end):
+                line = block.line + block.data.count(b"\n", 0, start)
+                raise _quote_error(self.path, line, "closes in another row")
+
+    def _is_row(self, line: str) -> bool:
+        """Whether a line has a number in every column of numbers, counted from either end."""
+        delimiter, width = self._delimiter.decode(), len(self.names)
+        parts = [part.strip(' "\r') for part in line.split(delimiter)]
+        return (
+            len(parts) >= width
+            and bool(self._numeric)
+            and any(
+                all(is_number(parts[at - offset]) for at in self._numeric) for offset in (0, width)
+            )
+        )
 
     def _blocks(self, size: int = BLOCK_BYTES) -> Iterator[_Block]:
         return _csv_blocks(self._source, self._delimiter, size)
@@ -245,7 +292,7 @@ class CsvFile:
                 check_utf8=False,
             ),
         )
-        if wrong:
+        if wrong and wanted is not None:  # of a sample, the rows that can be read are enough
             row = wrong[0].number - 1 + block.row - self._skip
             raise InputError(
                 self.path,
@@ -261,10 +308,11 @@ class CsvFile:
 
 @dataclass
 class _Block:
-    """Whole rows of a CSV file: their text, first row, and quoted parts."""
+    """Whole rows of a CSV file: their text, first row, first line, and quoted cells."""
 
     data: bytes
     row: int
+    line: int
     quoted: list[tuple[int, int]]
     rows: int = 0
 
@@ -292,30 +340,28 @@ def _csv_blocks(source: TextSource, delimiter: bytes, block_size: int) -> Iterat
 
     Blank lines at the end are not rows.
     """
-    read, size = source.reader(), block_size
-    data, line, row = b"", 1, 0
-    while True:
-        chunk = read(size)
-        data += chunk
-        check_size(source.name, len(data))
-        quoted, end = _complete_rows(source.name, data, delimiter, line, is_last=not chunk)
-        # Blank lines at the end of a block belong to the next: they are rows if one follows.
-        body = data[:end].rstrip(b"\r\n")
-        if body and chunk:
-            ending = re.compile(rb"\r\n|\n|\r").match(data, len(body))
+    size, data, line, row = block_size, b"", 1, 0
+    with closing(source.reader()) as reader:
+        while True:
+            chunk = reader.read(size)
+            data += chunk
+            if not row:  # blank lines before the first are not rows
+                data = data.lstrip(b"\r\n")
+            check_size(source.name, len(data))
+            quoted, end = _complete_rows(source.name, data, delimiter, line, is_last=not chunk)
+            body = data[:end].rstrip(b"\r\n")
+            # Blank lines at the end belong to the next block: they are rows if one follows.
+            ending = _LINE_END.match(data, len(body)) if chunk else None
             end = len(body) if ending is None else ending.end()
-        elif not chunk:
-            end = len(body)
-        else:
-            end = 0
-        if end and body:
-            block = _Block(data[:end], row, [span for span in quoted if span[1] <= end])
-            source.check_encoding(block.data, line)
-            yield block
-            row, line = row + block.rows, line + block.data.count(b"\n")
-        data, size = data[end:], max(block_size, len(data) - end)
-        if not chunk:
-            return
+            if body:
+                block = _Block(data[:end], row, line, [span for span in quoted if span[1] <= end])
+                source.check_encoding(block.data, line)
+                yield block
+                row, line = row + block.rows, line + block.data.count(b"\n")
+                data = data[end:]
+            size = max(block_size, len(data))
+            if not chunk:
+                return
 
 
 def _complete_rows(
@@ -335,7 +381,7 @@ def _complete_rows(
             open_at = start
             break
         if data[stop : stop + 1] not in around:
-            raise _quote_error(name, line + data.count(b"\n", 0, stop), "closes inside a cell")
+            raise _quote_error(name, line + data.count(b"\n", 0, start), "closes inside a cell")
         quoted.append((start, stop))
     if is_last:
         return quoted, len(data)
@@ -597,19 +643,21 @@ def _json_field(name: str) -> pa.Field:
 
 def _line_blocks(source: TextSource, block_size: int) -> Iterator[list[str]]:
     """Yield lines that are not blank, a block at a time."""
-    read, data, line, size = source.reader(), b"", 1, block_size
-    while True:
-        chunk = read(size)
-        data += chunk
-        check_size(source.name, len(data))
-        end = len(data) if not chunk else data.rfind(b"\n") + 1
-        block, data, size = data[:end], data[end:], max(block_size, len(data) - end)
-        if block:
-            source.check_encoding(block, line)
-            line += block.count(b"\n")
-            yield [text for text in block.decode().split("\n") if text and not text.isspace()]
-        if not chunk:
-            return
+    data, line, size = b"", 1, block_size
+    with closing(source.reader()) as reader:
+        while True:
+            chunk = reader.read(size)
+            data += chunk
+            check_size(source.name, len(data))
+            end = len(data) if not chunk else data.rfind(b"\n") + 1
+            block, data = data[:end], data[end:]
+            size = max(block_size, len(data))
+            if block:
+                source.check_encoding(block, line)
+                line += block.count(b"\n")
+                yield [text for text in block.decode().split("\n") if text and not text.isspace()]
+            if not chunk:
+                return
 
 
 # Values.
