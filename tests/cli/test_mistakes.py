@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from cordcal.files.formats import written_suffixes
+from cordcal.files.output import SUFFIXES
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_an_output_of_an_unknown_format(call, folder: Path) -> None:
     assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "out.xlsx")
     assert code == 2
-    assert f"use one of {', '.join(written_suffixes())}" in errors
+    assert f"use one of {', '.join(SUFFIXES)}" in errors
     assert not (folder / "out.xlsx").exists()
 
 

@@ -10,7 +10,6 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cli.test_answers import reply
 
 
 def night(rows: int, seed: int, off: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

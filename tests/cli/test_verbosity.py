@@ -125,7 +125,7 @@ def test_a_quiet_log_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Apply with batches of fifty rows, stopped in the third."""
-    monkeypatch.setattr("cordcal.files.sources.BATCH_BYTES", 50 * 3 * 8)
+    monkeypatch.setattr("cordcal.files.scores.BATCH_BYTES", 50 * 3 * 8)
     call("fit", "s.npz", *TS, "--output", "m.safetensors")
     from cordcal.files.output import ResumableOutput
 

@@ -1,4 +1,4 @@
-"""Tables in, tables out: parts as one table, values that stay, limits, and outputs of every kind."""
+"""Tables in, tables out: parts as one table, values that stay, limits, every output."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ def test_formulas_are_guarded_for_spreadsheets(tmp_path: Path, apply: Any) -> No
     row = apply(path, tmp_path / "o.csv", "--spreadsheet")[0]
     assert list(row)[:2] == ["'=HYPERLINK(1)", "'+x"]
     assert (row["'=HYPERLINK(1)"], row["'+x"]) == ("'=1+1", "-5")
-    assert list(apply(path, tmp_path / "p.csv")[0])[0] == "=HYPERLINK(1)"
+    assert next(iter(apply(path, tmp_path / "p.csv")[0])) == "=HYPERLINK(1)"
 
 
 def test_missing_numbers_are_rows_to_skip(tmp_path: Path, apply: Any) -> None:
@@ -432,10 +432,7 @@ def test_a_sparse_tensor_is_read(tmp_path: Path) -> None:
         dense = torch.tensor(LOGITS)
         sparse = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
         torch.save({"logits": sparse}, tmp_path / "s.pt")
-        try:
-            np.testing.assert_array_equal(read_scores(tmp_path / "s.pt").values, LOGITS)
-        except cordcal.InputError as error:
-            assert "\n" not in str(error)
+        np.testing.assert_array_equal(read_scores(tmp_path / "s.pt").values, LOGITS)
 
 
 def test_stdin_and_stdout(

@@ -14,8 +14,8 @@ import pytest
 
 import cordcal
 from cordcal.files import inspect, open_scores, read_scores
-from cordcal.files.disk import InputFile
 from cordcal.files.columns import TextOptions
+from cordcal.files.disk import InputFile
 from errors import refused
 
 pa = pytest.importorskip("pyarrow")

@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -283,8 +283,10 @@ def apply_model(
 def _write_rows(
     work: ModelApplication, suffix: str, file: BinaryIO, progress: Progress | None
 ) -> Applied:
-    options, model = work.options, work.model
-    format = OutputFormat(model.n_classes_, options.class_names, options.names, options.spreadsheet)
+    options = work.options
+    format = OutputFormat(
+        work.model.n_classes_, options.class_names, options.names, options.spreadsheet
+    )
     if options.passthrough and suffix in TABLE_SUFFIXES:
         # A JSONL row keeps the keys that it has; other formats have the same columns throughout.
         work.files = {
@@ -294,6 +296,15 @@ def _write_rows(
             for name, source in work.files.items()
         }
     writer = open_writer(suffix, file, format)
+    try:
+        return _write_batches(work, writer, progress)
+    except BaseException:
+        with suppress(Exception):  # the file is removed
+            writer.close()
+        raise
+
+
+def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | None) -> Applied:
     rows = changed = 0
     skipped: Counter[str] = Counter()
     is_begun = False
@@ -315,7 +326,7 @@ def _write_rows(
     if not is_begun:
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
-    return Applied(rows, model.n_classes_, changed, dict(sorted(skipped.items())))
+    return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())))
 
 
 def _is_jsonl(source: ScoreFile) -> bool:

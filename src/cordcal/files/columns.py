@@ -356,7 +356,7 @@ def _by_labels(
 ) -> ScoreColumns | InputError | None:
     """Return columns named like the values of the labels."""
     candidates = _candidates(types)
-    if len(candidates) < 2 or _shared_prefix(candidates) is not None:
+    if len(candidates) < 2:
         return None
     values = label_values()
     if not values or not values <= set(candidates):

@@ -428,12 +428,13 @@ class TableSource(Source):
 
         def label_values() -> set[str]:
             name = self.label_column(spec)
-            if spec.labels is not None or name is None or role != "scores":
+            if name is None or role != "scores" or kinds.get(name) != "text":
                 return set()
             labels = parse_labels(self.vector(name))
             return set() if labels.dtype.kind in "iufb" else set(labels.tolist())
 
-        types = dict(self.table.column_types())
+        kinds = self.table.column_types()
+        types = dict(kinds)
         for claimed in (spec.labels_column, spec.weights_column):
             types.pop(claimed or "", None)
         return choose_columns(
@@ -834,11 +835,12 @@ class ScoreFile:
         """Return the first rows with a finite one among them."""
         first: NumPyArray | None = None
         for part in self._rows.slices(None, None):
-            rows = part.values[:_SAMPLE_ROWS]
-            if first is None:
-                first = rows
-            if np.isfinite(rows).all(axis=1).any():
-                return rows
+            for start in range(0, len(part), _SAMPLE_ROWS):
+                rows = part.values[start : start + _SAMPLE_ROWS]
+                if first is None:
+                    first = rows
+                if np.isfinite(rows).all(axis=1).any():
+                    return rows
         if first is not None:
             return first
         return np.empty((0, self._rows.width or len(self._spec.classes or ())))
@@ -1153,6 +1155,8 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     if labels.dtype.kind in "iufb":
         return labels
     texts = ["" if label is None else str(label) for label in labels.tolist()]
+    if set(texts) <= {"true", "false"}:  # truth values in JSON
+        return np.array([text == "true" for text in texts])
     try:
         values = np.array([float(text) if text.strip() else np.nan for text in texts])
     except ValueError:

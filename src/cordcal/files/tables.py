@@ -177,6 +177,7 @@ class FeatherFile:
             for at in range(reader.num_record_batches):
                 batch = reader.get_batch(at)
                 check_size(self.path, batch.nbytes)
+                batch.validate(full=True)  # offsets in a damaged file may point anywhere
                 table = _plain(pa.Table.from_batches([batch])).select(wanted)
                 size = max(1, int(SLICE_BYTES * len(table) / max(table.nbytes, 1)))
                 for start in range(0, len(table), size):
