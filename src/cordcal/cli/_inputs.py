@@ -273,10 +273,9 @@ def apply_in_parts(
     files = list(work.files.values())
     names, inputs = pair_parts(files)
     part_work = PartWork(work.model, tuple(file.opener for file in files), work.options)
-    folder = os.path.abspath(output)
     with _runner("applying", scheduler) as run:
         return apply_parts(
-            part_work, names, inputs, folder, resume=resume, overwrite=overwrite, run=run
+            part_work, names, inputs, output, resume=resume, overwrite=overwrite, run=run
         )
 
 

@@ -207,10 +207,11 @@ def label(
 ) -> None:
     """Add labels of rows that were added without them."""
     from cordcal.evaluate.monitor import Monitor
+    from cordcal.files.scores import parse_labels
 
     with Monitor.updating(state) as monitor:
         ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)
-        truth = read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS)
+        truth = parse_labels(read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS))
         before = len(monitor.periods)
         with _errors_about(labels):
             status = monitor.add_labels(ids, truth, name=Path(labels).name)

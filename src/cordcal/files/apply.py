@@ -242,6 +242,7 @@ def apply_model(
     output: str | os.PathLike[str],
     *,
     overwrite: bool = True,
+    allow_none: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
     """Write the repaired probabilities of a file of any size to one file.
@@ -256,6 +257,8 @@ def apply_model(
         A file whose suffix selects the format; ``-`` is stdout.
     overwrite : bool
         Whether a file of that name may be replaced.
+    allow_none : bool
+        Whether every row may be skipped.
     progress : callable, optional
         Called with the number of rows read, and of all rows if that is known.
 
@@ -274,10 +277,29 @@ def apply_model(
     if str(output) == "-":
         buffer = io.BytesIO()
         applied = _write_rows(work, suffix, buffer, progress)
+        _check_not_none(work, applied)
         write_to_stdout([buffer.getbuffer()])
         return applied
     with replacing(output, overwrite=overwrite) as temporary, temporary.open("w+b") as file:
-        return _write_rows(work, suffix, file, progress)
+        applied = _write_rows(work, suffix, file, progress)
+        if not allow_none:
+            _check_not_none(work, applied)
+        return applied
+
+
+def _check_not_none(work: ModelApplication, applied: Applied) -> None:
+    """Refuse an output without rows because all were skipped."""
+    if not applied.rows and applied.skipped:
+        raise _all_skipped_error(
+            " and ".join(source.name for source in work.files.values()), applied.skipped
+        )
+
+
+def _all_skipped_error(name: str, skipped: Mapping[str, int]) -> InputError:
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+    return InputError(
+        name, f"has no row that can be written ({reasons})", "fix the rows, or pass others"
+    )
 
 
 def _write_rows(
@@ -316,13 +338,6 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
             writer.write(batch.encoded)
             is_begun = True
         del batch
-    if not rows and skipped:
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in skipped.items())
-        raise InputError(
-            " and ".join(source.name for source in work.files.values()),
-            f"has no row that can be written ({reasons})",
-            "fix the rows, or pass others",
-        )
     if not is_begun:
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
@@ -375,7 +390,7 @@ def _applied_batches(
             del accepted
         del batches
         if others is not None and collected.filled != rows:
-            others = others.take(collected.numbers - first)
+            others = others.take(collected.numbers - first) if collected.filled else others[:0]
         encoded = writer.encode(replace(collected.rows(), others=others))
         return _AppliedBatch(encoded, collected.filled, collected.changed, errors.counts)
 
@@ -530,7 +545,7 @@ class PartWork:
         digest = input_digest(paths)
         files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        applied = apply_model(application(self.model, files, self.options), output)
+        applied = apply_model(application(self.model, files, self.options), output, allow_none=True)
         return {"input": digest, "bytes": os.path.getsize(output), **applied.to_dict()}
 
 
@@ -592,7 +607,8 @@ def apply_parts(
                 del finished.parts[name]
         resumed = sum(part["rows"] for part in finished.parts.values())
         remaining = [at for at, name in enumerate(names) if name not in finished.parts]
-        items = [(inputs[at], str(target / names[at])) for at in remaining]
+        # Workers may run in another folder.
+        items = [(inputs[at], os.path.abspath(target / names[at])) for at in remaining]
         try:
             for at, done in zip(remaining, run(work, items), strict=True):
                 finished.add(names[at], done)
@@ -610,6 +626,8 @@ def apply_parts(
     rows, changed = (
         sum(part[what] for part in finished.parts.values()) for what in ("rows", "changed")
     )
+    if not rows and skipped:
+        raise _all_skipped_error(str(folder), skipped)
     return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())), resumed)
 
 

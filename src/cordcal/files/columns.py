@@ -396,8 +396,8 @@ def _by_layout(
             return ScoreColumns("scores", tuple(numeric))
     else:
         numbered = [name for name in numeric if name.isdecimal()]
-        if len(numbered) > 1 and are_default_names(numbered):
-            return ScoreColumns("scores", tuple(numbered))
+        if len(numbered) > 1 and are_default_names(sorted(numbered, key=int)):
+            return _scores({name: name for name in numbered})
     candidates = _candidates(types)
     prefix = _shared_prefix(candidates)
     if prefix is not None:

@@ -337,10 +337,16 @@ def open_pair(
     for layout in layouts:
         if isinstance(layout, InputError):
             raise layout
+    for at, other in ((0, 1), (1, 0)):
+        # Columns without names are numbered, so columns headed 2,1,0 are those numbers.
+        names = _names(layouts[at])
+        positions = tuple(map(str, range(len(names or ()))))
+        if _names(layouts[other]) is None and set(names or ()) == set(positions) and names:
+            specs[at] = replace(specs[at], classes=positions, classes_in=sources[other].path)
     first = ScoreFile(sources[0], layouts[0], specs[0], role=roles[0], input=kinds[0])  # type: ignore[arg-type]
     names = first.class_names
     second_spec = specs[1]
-    if names is not None:
+    if names is not None and _names(layouts[1]) is not None:
         second_spec = replace(specs[1], classes=names, classes_in=first.path)
     second = ScoreFile(sources[1], layouts[1], second_spec, role=roles[1], input=kinds[1])  # type: ignore[arg-type]
     return first, second
@@ -428,7 +434,7 @@ class TableSource(Source):
 
         def label_values() -> set[str]:
             name = self.label_column(spec)
-            if name is None or role != "scores" or kinds.get(name) != "text":
+            if name is None or kinds.get(name) != "text":
                 return set()
             labels = parse_labels(self.vector(name))
             return set() if labels.dtype.kind in "iufb" else set(labels.tolist())
@@ -437,7 +443,7 @@ class TableSource(Source):
         types = dict(kinds)
         for claimed in (spec.labels_column, spec.weights_column):
             types.pop(claimed or "", None)
-        return choose_columns(
+        chosen = choose_columns(
             types,
             spec,
             self.path,
@@ -445,6 +451,10 @@ class TableSource(Source):
             has_header=self.table.has_header,
             label_values=label_values,
         )
+        if isinstance(chosen, InputError):  # a column of one part alone may be the reason
+            numeric = [name for name, kind in types.items() if kind in ("float", "integer")]
+            return self.table.difference(numeric) or chosen
+        return self.table.difference(chosen.columns) or chosen
 
     def label_column(self, spec: ColumnSpec) -> str | None:
         """Return the column of the labels in this table."""
@@ -1072,6 +1082,21 @@ class _ArrayRows:
         spec: ColumnSpec,
     ) -> None:
         self.source, self.key, self.names = source, layout.key, names
+        self.row_bytes = 1
+        self._own = [file.class_names or spec.class_names for file in source.files]
+        self._orders: list[list[int] | None] = []
+        for file, own_names in zip(source.files, self._own, strict=True):
+            if (own_names is None) != (names is None):
+                raise InputError(
+                    file.path,
+                    f"{'names' if names is None else 'does not name'} its classes, unlike "
+                    f"{source.files[0].path}",
+                    "name the classes in every part",
+                )
+            order = None
+            if own_names is not None and names is not None:
+                order = class_order(own_names, names, file.path, spec.classes_in)
+            self._orders.append(order)
         shapes = [file.shapes[self.key] for file in source.files]
         self.rows: int | None = sum(shape[0] for shape in shapes)
         self.width = shapes[0][1]
@@ -1083,21 +1108,6 @@ class _ArrayRows:
                     f"{self.width}",
                     "pass parts with the same classes",
                 )
-        self.row_bytes = 1
-        self._own = [file.class_names or spec.class_names for file in source.files]
-        self._orders: list[list[int] | None] = []
-        for file, own_names in zip(source.files, self._own, strict=True):
-            if (own_names is None) != (names is None):
-                known = names is not None
-                raise InputError(
-                    file.path,
-                    f"{'does not name' if known else 'names'} its classes, unlike other parts",
-                    "name the classes in every part",
-                )
-            order = None
-            if own_names is not None and names is not None:
-                order = class_order(own_names, names, file.path, spec.classes_in)
-            self._orders.append(order)
 
     @property
     def dtype(self) -> NumPyDType:

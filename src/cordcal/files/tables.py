@@ -339,15 +339,27 @@ class Table:
         return types
 
     def check_scores(self, columns: Sequence[str]) -> None:
-        """Refuse a file without one of the columns of the scores."""
-        for file in self.files:
-            missing = [name for name in columns if name not in file.schema.names]
-            if missing and file.schema.names:
-                raise InputError(
+        """Refuse files that do not all have the columns of the scores."""
+        error = self.difference(columns)
+        if error is not None:
+            raise error
+
+    def difference(self, columns: Sequence[str]) -> InputError | None:
+        """Return the error that one file has some of the columns and another has not."""
+        filled = [file for file in self.files if file.schema.names]
+        for file in filled[1:]:
+            names, expected = set(file.schema.names), set(filled[0].schema.names)
+            extra = [name for name in columns if name in names - expected]
+            missing = [name for name in columns if name in expected - names]
+            if extra or missing:
+                has = f"has the column {extra[0]!r}" if extra else ""
+                lacks = f"has no column {missing[0]!r}" if missing else ""
+                return InputError(
                     file.path,
-                    f"has no column {missing[0]!r}, as other parts have",
+                    f"{' but '.join(filter(None, (has, lacks)))}, unlike {filled[0].path}",
                     "give every part the same columns of scores",
                 )
+        return None
 
     def unify(self, columns: Sequence[str] | None = None, *, scan: bool = True) -> None:
         """Settle names and types of columns over all files, without loss, or refuse them.
