@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 from scipy.special import softmax
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 
 ROWS, CLASSES, REPEATS = 50_000, 10, 5
 PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cordcal.pipeline.applying import CalibratedRows, apply_model
+
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, sources
-from cordcal.pipeline.applying import CalibratedRows, apply_model
 
 ROWS, CLASSES = 1500, 20
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")
