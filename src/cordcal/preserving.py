@@ -57,6 +57,8 @@ from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 from cordcal.repair.fitted import refuse_ranking
+from cordcal.repair.lift import check_prefer
+from cordcal.repair.lift_rule import Prefer
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # A model file stores the calibrator's arrays under names that start with this.
@@ -112,6 +114,10 @@ class PreservingCalibrator(Estimator):
         `CORD` needs no labels and keeps the calibrator's mean confidence; `Lift` learns the
         confidence from the labels, on probabilities cross-fitted in five folds.  By default
         ``"lift"`` if no calibrator is named, else ``"cord"``.
+    prefer : {"confidence", "likelihood"}, optional
+        For `Lift`: what is kept in the rows whose prediction the labels speak against.  By
+        default ``"confidence"``: it is what the labels say, and the other classes are brought
+        below it.  ``"likelihood"`` has the lower log loss and a confidence that is too high there.
     input : {"logits", "probabilities"}, optional
         What the scores are.  By default the calibrator's own ``input``, else logits.
     preserve : int or "ranking"
@@ -178,6 +184,7 @@ class PreservingCalibrator(Estimator):
         calibrator: Any = None,
         *,
         repair: Literal["cord", "lift"] | Lift | None = None,
+        prefer: Prefer | None = None,
         input: Kind | None = None,
         preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
@@ -186,6 +193,7 @@ class PreservingCalibrator(Estimator):
     ) -> None:
         self.calibrator = calibrator
         self.repair = repair
+        self.prefer = prefer
         self.input = input
         self.preserve = preserve
         self.prefit = prefit
@@ -584,7 +592,9 @@ class PreservingCalibrator(Estimator):
 
     def _new_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
-        return new_repair(self.repair, self.preserve, default=default, rule=self.rule)
+        return new_repair(
+            self.repair, self.preserve, default=default, rule=self.rule, prefer=self.prefer
+        )
 
     def _new_calibrator(self, kind: Kind) -> Any:
         """Return an unfitted calibrator, or with ``prefit`` the fitted one."""
@@ -713,19 +723,31 @@ def new_repair(
     *,
     default: Literal["cord", "lift"],
     rule: object = "argmax",
+    prefer: Prefer | None = None,
 ) -> CORD | Lift:
     """Return an unfitted repair; ``default`` replaces None.
 
     The rule "learnt" is set later, when there are direct probabilities to learn it from.
     """
     refuse_ranking(preserve, rule)
+    if prefer is not None:
+        check_prefer(prefer)
     learnt = isinstance(rule, str) and rule == "learnt"
     options: dict[str, Any] = {} if learnt else {"rule": rule}
     choice = default if repair is None else repair
     if choice == "cord":
+        if prefer is not None:
+            raise InputError(
+                "prefer",
+                f"is {prefer!r} but CORD keeps the calibrator's mean confidence",
+                "leave it out, or write {option}",
+                option=("repair", "lift"),
+            )
         return CORD(preserve, **options)
     if choice != "lift" and not isinstance(choice, Lift):
-        raise InputError("repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(mode='cap')")
+        raise InputError(
+            "repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(prefer='likelihood')"
+        )
     if preserve != 1:
         raise InputError(
             "preserve",
@@ -734,8 +756,10 @@ def new_repair(
             option=("repair", "cord"),
         )
     if choice == "lift":
-        return Lift(**options)
+        return Lift(prefer or "confidence", **options)
     own = choice.get_params()
+    if prefer not in (None, own["prefer"]):
+        raise InputError("prefer", "is passed twice", "leave it out, or out of Lift(...)")
     if isinstance(own["rule"], str):
         own.update(options)
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Floats, Meta, Record
-from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.lift_rule import Curve, Prefer
 
 
 @dataclass(frozen=True)
@@ -203,16 +203,22 @@ class LiftConstruction(Record):
         Rows seen.
     n_classes : int
         Classes (columns).
-    mode : {"raise", "cap"}
-        What happens to rows whose confidence is too small to preserve the prediction.
+    prefer : {"confidence", "likelihood"}
+        What is kept in rows whose confidence is too small to preserve the prediction.
     alpha, beta, gamma : float
         The parameters of s = σ(α·log b − β·log(1 − b) + γ).
+    pooled_below, pooled : float
+        Confidences up to the first are replaced by the second, as multiples of the smallest
+        confidence that can be on top (about 1/K); zero if none is that small.
     ridge : float
         The strength of the penalty towards the identity, in rows; chosen on the calibration rows.
+    credibility : float
+        e / (e + 2) with e wrong predictions: how far the parameters are from the identity to
+        their optimum.
     loss_before, loss_after : float
         Mean log loss of "the prediction is right" under b and under s, before clipping.
     gap : float
-        A bound of how far the penalised loss per row is above its minimum.
+        A bound of how far the penalised loss per row of the optimum is above its minimum.
     cross_fitted : bool
         Whether the parameters were fitted to probabilities of models not fitted on their rows.
     n_right : int
@@ -220,7 +226,10 @@ class LiftConstruction(Record):
     n_changed : int
         Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
-        Rows whose confidence was moved to an end of its interval.
+        Rows at the bound, whose predictions are kept against the evidence, and rows whose
+        confidence was lowered to the largest possible one.
+    n_pooled : int
+        Rows that share the confidence ``pooled``.
     prediction_given : bool
         Whether the caller passed ``prediction=``.
     effective_n : float
@@ -229,11 +238,14 @@ class LiftConstruction(Record):
 
     n: int
     n_classes: int
-    mode: Mode
+    prefer: Prefer
     alpha: float
     beta: float
     gamma: float
+    pooled_below: float
+    pooled: float
     ridge: float
+    credibility: float
     loss_before: float
     loss_after: float
     gap: float
@@ -242,13 +254,14 @@ class LiftConstruction(Record):
     n_changed: int
     n_at_lower: int
     n_at_upper: int
+    n_pooled: int
     prediction_given: bool
     effective_n: float
 
     @property
     def curve(self) -> Curve:
-        """The three parameters."""
-        return Curve(self.alpha, self.beta, self.gamma)
+        """The parameters."""
+        return Curve(self.alpha, self.beta, self.gamma, self.pooled_below, self.pooled)
 
     @classmethod
     def from_dict(cls, values: Meta) -> LiftConstruction:
@@ -257,7 +270,7 @@ class LiftConstruction(Record):
 
     def __repr__(self) -> str:
         return (
-            f"Lift on {self.n:,} rows × {self.n_classes} classes, mode {self.mode!r}\n"
+            f"Lift on {self.n:,} rows × {self.n_classes} classes, prefer {self.prefer!r}\n"
             f"  predictions that are right          {self.n_right:,} "
             f"({100 * self.n_right / self.n:.2f} %)\n"
             f"  predictions the calibrator changed  {self.n_changed:,} "
@@ -267,8 +280,9 @@ class LiftConstruction(Record):
             f"  ridge towards the identity          {self.ridge:g} rows\n"
             f"  log loss of being right             {self.loss_before:.6f} direct, "
             f"{self.loss_after:.6f} lifted\n"
-            f"  rows at a bound                     {self.n_at_lower:,} lower, "
-            f"{self.n_at_upper:,} upper"
+            f"  kept against the evidence           {self.n_at_lower:,} "
+            f"({100 * self.n_at_lower / self.n:.2f} %)\n"
+            f"  below what can be on top            {self.n_pooled:,} with one confidence"
         )
 
 

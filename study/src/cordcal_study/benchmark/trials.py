@@ -33,7 +33,7 @@ from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.data import Rows, SetFacts, cached_set
-from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT, Measured, measure_plainly
+from cordcal_study.repairs import CORDS, DIRECT, LIFT, LIKELY, Measured, measure_plainly
 from cordcal_study.specs import Benchmark, SetSpec
 
 # Raised when what is measured, or how it is stored, changes between versions.
@@ -212,7 +212,7 @@ class _TrialRows:
             elif masses is None:
                 continue
             else:
-                lift = Lift("cap" if repair == CAPPED else "raise")
+                lift = Lift("likelihood" if repair == LIKELY else "confidence")
                 labels = self.calibration.labels
                 tool = lift._fit(*rows, labels, self.fit.prediction, None, held_out=masses)
             at = self.original
@@ -291,7 +291,7 @@ def _of_set(plan: Plan, benchmark: Benchmark, spec: SetSpec, folder: Path) -> It
     facts = plan.facts(spec)
     missing = left_out(plan, benchmark, spec)
     keys = tuple(key for key in benchmark.calibrators if key not in missing)
-    repairs = (CORDS, LIFT, *((CAPPED,) if spec.group in plan.study.answers else ()))
+    repairs = (CORDS, LIFT, *((LIKELY,) if spec.group in plan.study.answers else ()))
     available, evaluated = facts.halves
     for rows in benchmark.rows:
         count = min(available, benchmark.max_rows) if isinstance(rows, str) else rows
