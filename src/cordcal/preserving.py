@@ -56,6 +56,7 @@ from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
+from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.fitted import refuse_ranking
 from cordcal.repair.lift import check_prefer
 from cordcal.repair.lift_rule import Prefer
@@ -343,6 +344,7 @@ class PreservingCalibrator(Estimator):
         dtype: npt.DTypeLike | None = None,
         features: ArrayLike | None = None,
         axis: int | None = None,
+        decimals: int | None = None,
     ) -> Array:
         """Return the repaired probabilities.
 
@@ -361,6 +363,10 @@ class PreservingCalibrator(Estimator):
             As for `fit`.
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W).
+        decimals : int, optional
+            Round to so many decimals, for display and text: multiples of 10⁻ᵈ that sum to one,
+            with the prediction strictly on top.  Small classes become zero, so do not compute
+            metrics from them.
 
         Returns
         -------
@@ -371,7 +377,7 @@ class PreservingCalibrator(Estimator):
         lazy = None if type(scores) is np.ndarray else layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = _output_dtype(dtype, scores)
-            function = functools.partial(self.predict_proba, dtype=out_dtype)
+            function = functools.partial(self.predict_proba, dtype=out_dtype, decimals=decimals)
             return self._predict_lazily(
                 lazy,
                 function,
@@ -381,9 +387,21 @@ class PreservingCalibrator(Estimator):
                 axis=axis,
                 prediction=prediction,
             )
-        return self.predict_both(
+        outputs = self.predict_both(
             scores, prediction=prediction, dtype=dtype, features=features, axis=axis
-        ).repaired
+        )
+        if decimals is None:
+            return outputs.repaired
+        repaired = to_numpy(outputs.repaired)
+        digits = check_decimals(decimals, repaired.dtype)
+        last = np.moveaxis(repaired, -1 if axis is None else axis, -1)
+        rounded = round_to_decimals(
+            last.reshape(-1, self.n_classes_),
+            to_numpy(outputs.prediction).ravel(),
+            digits,
+            None if self.rule_ is None else self.rule_.weights,
+        ).reshape(last.shape)
+        return array_like(np.moveaxis(rounded, -1, -1 if axis is None else axis), scores)
 
     def direct_proba(
         self, scores: ArrayLike, *, features: ArrayLike | None = None, axis: int | None = None

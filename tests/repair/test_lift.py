@@ -413,10 +413,10 @@ def test_low_rows_share_their_mean() -> None:
     np.testing.assert_allclose(mass[~pooled], np.minimum(s[~pooled], 1 - 1e-12), rtol=1e-9)
     right = labels == prediction
     assert abs(right[pooled].mean() - mass[pooled][0]) < 3 * 0.4 / np.sqrt(pooled.sum())
-    doubled = Lift().fit(
-        np.eye(classes)[prediction], direct, labels, sample_weight=np.full(rows, 2.0)
-    )
-    np.testing.assert_allclose(doubled.curve_[3:], curve[3:], rtol=1e-9)
+    original = np.eye(classes)[prediction]
+    doubled = Lift().fit(original, direct, labels, sample_weight=np.full(rows, 2.0))
+    twice = Lift().fit(*(np.concatenate([x, x]) for x in (original, direct, labels)))
+    np.testing.assert_allclose(doubled.curve_, twice.curve_, rtol=1e-9)
 
 
 def _masses_of(direct: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

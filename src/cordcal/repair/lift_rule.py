@@ -168,7 +168,7 @@ def pool(
         return mass, rest
     xp = namespace(mass) if xp is None else xp
     pooled = mass <= curve.pooled_below * least
-    value = curve.pooled * least + xp.zeros_like(mass)
+    value = curve.pooled * least + 0.0 * mass
     return xp.where(pooled, value, mass), xp.where(pooled, 1.0 - value, rest)
 
 
@@ -201,11 +201,10 @@ def rows_at_bound(
     """
     xp = namespace(direct) if xp is None else xp
     part = split(direct, prediction, xp=xp, row_sum=row_sum)
-    zeros = xp.zeros_like(mass)
     if prefer == "confidence":
         least = margin.least(prediction, xp=xp)
-        mass = xp.where(mass < least, least + zeros, mass)
-    others = rebuild(direct, prediction, part, zeros, 1.0 - mass, xp=xp)
+        mass = xp.where(mass < least, least + 0.0 * mass, mass)
+    others = rebuild(direct, prediction, part, 0.0 * mass, 1.0 - mass, xp=xp)
     if prefer == "confidence":
         others = cap_rows(mass, others, prediction, margin, xp=xp)
     else:
@@ -235,19 +234,20 @@ def project_rows(
     With the j largest rivals at its level the prediction has s_j.  Adding a rival above the
     level raises it and adding one below lowers it, so the right j is the one with the largest.
     """
-    zeros = xp.zeros_like(others)
-    own: Array = margin.own(prediction, xp=xp) + xp.zeros_like(mass)
-    products, inverse = others, zeros + 1.0
-    if margin.weights is not None:
-        products = others * margin.weights[None, :]
-        inverse = zeros + (1.0 / margin.weights)[None, :]
+    weights, classes = margin.weights, others.shape[1]
+    products = others if weights is None else others * weights[None, :]
     order = xp.argsort(-1.0 * products, axis=1)
     masses = xp.cumulative_sum(xp.take_along_axis(others, order, axis=1), axis=1)
-    inverses = xp.cumulative_sum(xp.take_along_axis(inverse, order, axis=1), axis=1)
-    room = inverses * own[:, None]
+    if weights is None:
+        count = xp.arange(1, classes + 1, dtype=others.dtype, device=others.device)
+        room = inverses = count[None, :]
+    else:
+        inverse = 0.0 * others + (1.0 / weights)[None, :]
+        inverses = xp.cumulative_sum(xp.take_along_axis(inverse, order, axis=1), axis=1)
+        room = inverses * xp.take(weights, prediction, axis=0)[:, None]
     levels = (mass[:, None] + masses + margin.slack * inverses) / (1.0 + margin.less_share(room))
     level = xp.max(levels, axis=1)
-    caps = margin.caps(level, prediction, xp=xp) + zeros
+    caps = margin.caps(level, prediction, xp=xp) + 0.0 * others
     return level, xp.where(others > caps, caps, others)
 
 
