@@ -23,8 +23,8 @@ import numpy as np
 import cordcal
 from cordcal._validation.scores import original_probabilities
 from cordcal.evaluate.comparison import Comparison
+from cordcal.evaluate.results import ORIGINAL, Output
 from cordcal.preserving import PreservingCalibrator
-from cordcal.report.data import ORIGINAL, Output
 from stored import append_cell, read_cells
 
 # The default and its members, so that every option is a simpler rival of the default.

@@ -10,9 +10,9 @@ import pytest
 import cordcal
 from cordcal import metrics
 from cordcal.evaluate import pictures
+from cordcal.evaluate.results import MIN_ROWS_PER_GROUP
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.risk import aurc_influence, risk_curve
-from cordcal.report.data import MIN_ROWS_PER_GROUP
 from errors import refused
 
 

@@ -14,10 +14,10 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.evaluate.audit import AuditStream
+from cordcal.evaluate.results import ReportData
 from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
 from cordcal.report.charts import Axis, Drawing, number
-from cordcal.report.data import ReportData
 
 EVIL = "<script>alert(1)</script>\"'"
 

@@ -40,9 +40,9 @@ from cordcal.cli._options import (
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
     from cordcal.evaluate.comparison import Comparison
+    from cordcal.evaluate.results import SuggestedCommand
     from cordcal.files import Scores
     from cordcal.pipeline.loop import OnError
-    from cordcal.report.data import SuggestedCommand
 
 TITLE = "Which calibrator to use, and how it changes predictions"
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
+    from cordcal.evaluate.results import MonitorStatus
     from cordcal.files import Scores
     from cordcal.files.scores import Batch
-    from cordcal.report.monitor import MonitorStatus
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
 _EXIT_CODES_HELP = "Exit codes: 0 holds; 1 alarm; 2 no rows yet, or the input is wrong."
@@ -142,7 +142,7 @@ def init(
 
 def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
     """Print whether the confidence holds on the baseline, in the test that new rows take."""
-    from cordcal.report.monitor import points
+    from cordcal.evaluate.results import points
 
     test = copy.deepcopy(monitor)
     status = test.add(outputs.probabilities, outputs.labels)

@@ -22,19 +22,17 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import check_predictions, check_weights, names_to_indices
-from cordcal._validation.layouts import align_rows
+from cordcal._validation.labels import check_predictions, check_weights
 from cordcal._validation.names import (
     Name,
     check_class_names,
-    column_names,
-    in_column_order,
-    label_names,
 )
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
+from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
+from cordcal.evaluate.results import CertifiedErrorRate, MeasureComparison, Pictures
 from cordcal.evaluate.statistics import (
     Replicates,
     certified_error_rates,
@@ -52,7 +50,6 @@ from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
 from cordcal.repair.prediction_rule import PredictionRule
-from cordcal.report.data import CertifiedErrorRate, MeasureComparison, Pictures
 
 __all__ = ["Audit", "audit"]
 
@@ -155,17 +152,19 @@ def audit(
         fitted = _fitted_repair(repair, has_predictions=prediction is not None or input == "logits")
         if not isinstance(rule, str):
             raise InputError("rule", "is passed with repair", "leave it out: repair has its own")
-    original, direct, labels, prediction, sample_weight = align_rows(
-        original=original,
-        direct=direct,
+    matched = match(
+        {"original": original, "direct": direct},
+        class_names=class_names,
+        fitted_names=getattr(repair, "columns_", None),
+        fitted_source="repair",
         labels=labels,
         prediction=prediction,
         sample_weight=sample_weight,
     )
     (original, direct), (labels, prediction, sample_weight) = layouts.flatten_rows(
-        axis, (original, direct), (labels, prediction, sample_weight)
+        axis, matched.matrices, (matched.labels, matched.prediction, matched.sample_weight)
     )
-    names: Sequence[Name] | None = class_names
+    names = matched.class_names
     columns: dict[str, ArrayLike] = {"prediction": prediction, "sample_weight": sample_weight}
     collection = layouts.lazy_handler(original, direct)
     if collection is not None and input == "logits":
@@ -173,8 +172,6 @@ def audit(
             "input", "is 'logits', which dask collections do not support", "pass probabilities"
         )
     if collection is None:
-        names = label_names(original, class_names) or label_names(direct)
-        direct = in_column_order(direct, "direct", column_names(original), "original")
         original, direct = (
             as_matrix(original, "original"),
             as_matrix(direct, "direct"),
@@ -185,7 +182,6 @@ def audit(
             original, direct = scores.probabilities, arrays.to_numpy(direct)
             columns["prediction"] = scores.prediction if prediction is None else prediction
         names_or_numbers(names, direct.shape[1])
-        labels = names_to_indices(labels, direct.shape, names)
     with _suggesting_logits():
         model = CORD(rule=rule).fit(original, direct, **columns) if fitted is None else fitted
         if collection is None:

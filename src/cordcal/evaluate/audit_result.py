@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from cordcal._errors import InputError
 from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
-from cordcal.metrics import METRICS, PredictionChanges, Reliability, TopkChanges
-from cordcal.report import tables
-from cordcal.report.data import (
+from cordcal.evaluate.results import (
     MIN_ROWS_PER_GROUP,
     CertifiedErrorRate,
     ChangedRow,
     Entry,
     GroupChanges,
-    Interval,
     Json,
     MeasureComparison,
     Pictures,
     ReportData,
 )
+from cordcal.evaluate.statistics import paired_interval
+from cordcal.metrics import METRICS, PredictionChanges, Reliability, TopkChanges
+from cordcal.report import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,7 +243,7 @@ class Audit(Record):
             changes=self.changes,
             gain={
                 # An audit has repaired minus direct, a comparison direct minus repaired.
-                metric.measure: Interval(-metric.difference, -metric.high, -metric.low)
+                metric.measure: paired_interval(-metric.difference, -metric.high, -metric.low)
                 for metric in self.measures
                 if metric.low is not None and metric.high is not None
             },

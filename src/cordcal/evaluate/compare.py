@@ -46,11 +46,21 @@ from cordcal.calibrators.registry import canonical_key, default_keys, takes_feat
 from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.pictures import pictures_of
+from cordcal.evaluate.results import (
+    ORIGINAL,
+    ConstraintCost,
+    Entry,
+    Interval,
+    Output,
+    Pictures,
+    RuleOffer,
+)
 from cordcal.evaluate.statistics import (
     Replicates,
     calibration_tests,
     interval_of,
     measure_constraint_cost,
+    paired_interval,
     resampled,
     share_at_end,
 )
@@ -62,15 +72,6 @@ from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
-from cordcal.report.data import (
-    ORIGINAL,
-    ConstraintCost,
-    Entry,
-    Interval,
-    Output,
-    Pictures,
-    RuleOffer,
-)
 
 AnyCalibrator = object
 """A key, or an object of any library that `compare` can fit."""
@@ -695,7 +696,7 @@ def _offer_rule(
     error = 1.96 * float(np.std(losses - ruled)) / math.sqrt(len(ruled))
     return RuleOffer(
         nll=float(ruled.mean()),
-        saving=Interval(mean, mean - error, mean + error),
+        saving=paired_interval(mean, mean - error, mean + error),
         share=float(np.mean(first_argmax(repaired) != outputs.prediction)),
     )
 

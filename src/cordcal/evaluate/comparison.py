@@ -15,17 +15,7 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate import recommendation
 from cordcal.evaluate.pictures import lists_that_fit
-from cordcal.evaluate.statistics import (
-    LikelihoodRatio,
-    Replicates,
-    describe_need,
-    describe_tests,
-    interval_of,
-    shifted_interval,
-)
-from cordcal.metrics import METRICS
-from cordcal.report import tables
-from cordcal.report.data import (
+from cordcal.evaluate.results import (
     ORIGINAL,
     Advice,
     Best,
@@ -37,6 +27,16 @@ from cordcal.report.data import (
     ReportData,
     SuggestedCommand,
 )
+from cordcal.evaluate.statistics import (
+    LikelihoodRatio,
+    Replicates,
+    describe_need,
+    describe_tests,
+    interval_of,
+    shifted_interval,
+)
+from cordcal.metrics import METRICS
+from cordcal.report import tables
 
 if TYPE_CHECKING:
     import pandas as pd

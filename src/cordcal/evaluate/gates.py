@@ -21,12 +21,11 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     as_groups,
     check_predictions,
-    names_to_indices,
     rows_by_group,
 )
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import column_names, in_column_order, label_names
+from cordcal._validation.table import match
 from cordcal.evaluate.baseline import Baseline, KeyedBy, id_digests, keys_of_scores
+from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,
@@ -43,7 +42,6 @@ from cordcal.metrics.base import (
     Resampler,
 )
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
-from cordcal.report.data import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]
@@ -350,20 +348,19 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
-    probabilities, labels, original, groups, ids = align_rows(
-        probabilities=probabilities, labels=labels, original=original, groups=groups, ids=ids
-    )
-    matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+    matrices = {"probabilities": probabilities}
+    if original is not None:
+        matrices["original"] = original
+    matched = match(matrices, class_names=class_names, labels=labels, groups=groups, ids=ids)
+    groups, ids = matched.groups, matched.ids
+    matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
     checked_rule = check_rule(rule, matrix.classes, "probabilities")
     if checked_rule is not None:
         matrix = replace(matrix, rule_weights=checked_rule.weights)
-    names = label_names(probabilities, class_names)
-    labels = names_to_indices(labels, matrix.values.shape, names)
     truth = None
-    if labels is not None:
-        truth = check_predictions(labels, matrix.rows, matrix.classes, "labels")
-    original = in_column_order(original, "original", column_names(probabilities), "probabilities")
-    before = None if original is None else _check_original(original, matrix.rows)
+    if matched.labels is not None:
+        truth = check_predictions(matched.labels, matrix.rows, matrix.classes, "labels")
+    before = None if original is None else _check_original(matched.matrices[1], matrix.rows)
     current = None
     if truth is not None:
         keyed_by: KeyedBy = "scores" if ids is None else "ids"
@@ -376,7 +373,15 @@ def check(
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
     after = matrix.values if checked_rule is None else matrix.predictions()
     evaluator = _Evaluator(
-        matrix, after, current, before, groups, baseline, alpha, as_seed(seed), _text_names(names)
+        matrix,
+        after,
+        current,
+        before,
+        groups,
+        baseline,
+        alpha,
+        as_seed(seed),
+        _text_names(matched.class_names),
     )
     return Checked(
         tuple(evaluator.verdict(gate) for gate in gates),

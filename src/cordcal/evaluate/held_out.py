@@ -13,11 +13,11 @@ from cordcal._numeric.types import Floats, Kind, Labels, Record, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
+from cordcal.evaluate.results import Interval, Measures
 from cordcal.evaluate.statistics import interval_of, resampled
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
 from cordcal.preserving import PreservingCalibrator
-from cordcal.report.data import Interval, Measures
 
 # From this many entries on, one fold has enough rows and five more fits take too long.
 _MANY_ENTRIES = 1_000_000

@@ -16,8 +16,8 @@ from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.labels import as_groups, check_predictions, names_to_indices
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import check_class_names, column_names, in_column_order
+from cordcal._validation.names import check_class_names
+from cordcal._validation.table import match
 from cordcal.evaluate.baseline import id_digests, id_text
 from cordcal.evaluate.evidence import (
     N_BANDS,
@@ -28,10 +28,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.files.disk import only_writer
-from cordcal.files.models import read_state, write_state
-from cordcal.metrics.base import ProbabilityMatrix
-from cordcal.report.monitor import (
+from cordcal.evaluate.results import (
     Alarm,
     MonitorHistory,
     MonitorStatus,
@@ -40,6 +37,9 @@ from cordcal.report.monitor import (
     VerdictName,
     band_names,
 )
+from cordcal.files.disk import only_writer
+from cordcal.files.models import read_state, write_state
+from cordcal.metrics.base import ProbabilityMatrix
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -134,11 +134,13 @@ class Monitor:
             raise InputError("alpha", f"is {alpha}", "pass a probability, such as 0.05")
         if not 0.0 <= tolerance < 0.5:
             raise InputError("tolerance", f"is {tolerance}", "pass a number from 0 to 0.5")
-        matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+        matched = match({"probabilities": probabilities}, class_names=class_names)
+        matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
         self.alpha, self.tolerance, self.seed, self.model = alpha, tolerance, seed, model
         self.n_classes = matrix.classes
-        names = column_names(probabilities) if class_names is None else class_names
-        self.class_names = None if names is None else check_class_names(names, matrix.classes)
+        self.class_names = None
+        if matched.class_names is not None:
+            self.class_names = check_class_names(matched.class_names, matrix.classes)
         rows = _Rows(*matrix.confidences(), np.full(matrix.rows, -1, dtype=np.intp))
         counts = np.zeros((matrix.classes, N_BANDS), dtype=np.int64)
         np.add.at(counts, (rows.predicted, bands_of(rows.confidence)), 1)
@@ -236,15 +238,23 @@ class Monitor:
         status : MonitorStatus
             What is known now.
         """
-        probabilities, labels, ids, groups, direct = align_rows(
-            probabilities=probabilities, labels=labels, ids=ids, groups=groups, direct=direct
+        matrices = {"probabilities": probabilities}
+        if direct is not None:
+            matrices["direct"] = direct
+        matched = match(
+            matrices,
+            fitted_names=self.class_names,
+            fitted_source="the baseline",
+            labels=labels,
+            groups=groups,
+            ids=ids,
         )
-        matrix = self._matrix(probabilities, "probabilities")
-        codes, group_names = self._group_codes(groups, matrix.rows)
+        matrix = self._matrix(matched.matrices[0], "probabilities")
+        codes, group_names = self._group_codes(matched.groups, matrix.rows)
         rows = _Rows(*matrix.confidences(), codes)
-        truth = self._labels(labels, matrix)
-        keys = None if ids is None else _id_keys(ids, matrix.rows)
-        changed = None if direct is None else self._changes(direct, rows.predicted)
+        truth = None if labels is None else matrix.check_labels(matched.labels, None)[0]
+        keys = None if ids is None else _id_keys(matched.ids, matrix.rows)
+        changed = None if direct is None else self._changes(matched.matrices[1], rows.predicted)
         name = f"batch {len(self.periods) + 1}" if name is None else name
         digest = _rows_digest(rows, keys, name)
         known = self._batches.get(digest)
@@ -324,9 +334,7 @@ class Monitor:
         self.inputs = DriftEvidence(self.inputs.counts, self.inputs.generator)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
-        names = None if self.class_names is None else list(self.class_names)
-        ordered = in_column_order(probabilities, argument, names, "the baseline")
-        matrix = ProbabilityMatrix.from_array(ordered, argument)
+        matrix = ProbabilityMatrix.from_array(probabilities, argument)
         if matrix.classes != self.n_classes:
             raise InputError(
                 argument,
@@ -347,12 +355,6 @@ class Monitor:
         for index, group in enumerate(names.tolist()):
             codes[index] = known.setdefault(group, len(known))
         return codes, list(known)
-
-    def _labels(self, labels: Any, matrix: ProbabilityMatrix) -> Labels | None:
-        if labels is None:
-            return None
-        shape = (matrix.rows, matrix.classes)
-        return matrix.check_labels(names_to_indices(labels, shape, self.class_names), None)[0]
 
     def _changes(self, direct: Any, predicted: Classes) -> int:
         matrix = self._matrix(direct, "direct")

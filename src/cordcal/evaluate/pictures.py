@@ -11,14 +11,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, NumPyArray, Vector
 from cordcal._validation.labels import Groups, check_weights, rows_by_group
-from cordcal.metrics import METRICS, PredictionChanges, prediction_changes
-from cordcal.metrics.base import LabelledRows
-from cordcal.metrics.binned import ClassBins
-from cordcal.metrics.changes import flows_between
-from cordcal.metrics.registry import MeasuredProbabilities, leading_metrics
-from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
-from cordcal.preserving import Outputs
-from cordcal.report.data import (
+from cordcal.evaluate.results import (
     MAX_HEAT_MAP,
     ChangedRow,
     ClassTable,
@@ -30,6 +23,13 @@ from cordcal.report.data import (
     Selection,
     Selective,
 )
+from cordcal.metrics import METRICS, PredictionChanges, prediction_changes
+from cordcal.metrics.base import LabelledRows
+from cordcal.metrics.binned import ClassBins
+from cordcal.metrics.changes import flows_between
+from cordcal.metrics.registry import MeasuredProbabilities, leading_metrics
+from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
+from cordcal.preserving import Outputs
 
 # Lines of numbers, one per class and output, that a page of 700 KB can hold; the other figures of
 # an output take as much space as this many lines.

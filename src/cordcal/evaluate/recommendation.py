@@ -13,9 +13,9 @@ import numpy as np
 from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
+from cordcal.evaluate.results import ORIGINAL, Interval, Output, RuleOffer, SuggestedCommand
 from cordcal.evaluate.statistics import ROUNDING, joint_lower_bounds
 from cordcal.metrics import METRICS
-from cordcal.report.data import ORIGINAL, Interval, Output, RuleOffer, SuggestedCommand
 from cordcal.report.tables import number
 
 if TYPE_CHECKING:

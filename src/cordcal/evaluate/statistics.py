@@ -32,10 +32,10 @@ from cordcal._errors import InputError
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal.evaluate.results import CertifiedErrorRate, ConstraintCost, Interval
 from cordcal.metrics import METRICS
 from cordcal.metrics.base import LabelledRows, WeightedMean
 from cordcal.metrics.proper import NLL_FLOOR
-from cordcal.report.data import CertifiedErrorRate, ConstraintCost, Interval
 
 if TYPE_CHECKING:
     from cordcal.calibrators.crossfit import FitCache
@@ -157,7 +157,19 @@ def percentile_interval(values: Vector, level: float = 0.95) -> tuple[Vector, Ve
 def interval_of(estimate: float, replicates: Vector) -> Interval:
     """Return the 95 % percentile interval of bootstrapped values around an estimate."""
     low, high = percentile_interval(replicates)
-    return Interval(estimate, float(low), float(high))
+    return paired_interval(estimate, float(low), float(high))
+
+
+# Means of float64 rows agree to about this; no metric is shown with more digits.
+_ROUNDING = 1e-9
+
+
+def paired_interval(estimate: float, low: float, high: float) -> Interval:
+    """Return a difference with its interval; what rounding explains is zero.
+
+    A repair that changes nothing still rounds, and that is not a difference.
+    """
+    return Interval(*(0.0 if abs(end) < _ROUNDING else end for end in (estimate, low, high)))
 
 
 def shifted_interval(value: float, drawn: Vector) -> tuple[float, float]:

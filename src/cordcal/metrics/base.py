@@ -14,6 +14,7 @@ of streams of labelled probabilities; `WeightedSums` and `WeightedMean` are what
 from __future__ import annotations
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,17 +33,16 @@ from cordcal._numeric.exact import (
     weight_unit,
     weighted,
 )
-from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, ArrayLike, Classes, Flags, Floats, Labels, Matrix, Vector
 from cordcal._validation import layouts
 from cordcal._validation.labels import (
     check_predictions,
     check_weights,
-    names_to_indices,
     zero_weight_error,
 )
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import Name, column_names, in_column_order, label_names
+from cordcal._validation.names import Name
 from cordcal._validation.scores import are_distributions, as_matrix, probability_errors
+from cordcal._validation.table import RememberedColumns, match
 
 # Called per checked block with the block as passed, its entries in float64, labels and weights.
 BlockVisitor = Callable[[Floats, Matrix, Classes, Vector], None]
@@ -105,15 +105,14 @@ class ProbabilityMatrix:
 
     `checked_blocks` checks that its rows are probabilities; `blocks` does not, and also serves
     logits.  ``input_dtype`` is the dtype of the caller's array: bfloat16 is stored as float32,
-    which is exact, but its rows may sum to one as loosely as bfloat16 rounds.  ``class_names``
-    are the columns of a data frame: labels may be among them.  With ``rule_weights``, those of a
-    prediction rule, rows predict the class with the largest weight times probability.
+    which is exact, but its rows may sum to one as loosely as bfloat16 rounds.  With
+    ``rule_weights``, those of a prediction rule, rows predict the class with the largest weight
+    times probability.
     """
 
     values: Floats
     name: str
     input_dtype: str
-    class_names: list[Name] | None = None
     rule_weights: Vector | None = None
 
     @classmethod
@@ -126,7 +125,7 @@ class ProbabilityMatrix:
         array = arrays.to_numpy(matrix)
         if array.dtype.kind != "f":  # JAX's bfloat16 arrives as an extension dtype
             array = array.astype(np.float32)
-        return cls(array, name, input_dtype, label_names(values), rule_weights)
+        return cls(array, name, input_dtype, rule_weights)
 
     @property
     def rows(self) -> int:
@@ -142,21 +141,10 @@ class ProbabilityMatrix:
         self, labels: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Labels, Vector | None]:
         """Check the labels, and the weights if there are any, against the shape."""
-        indices = names_to_indices(labels, self.values.shape, self.class_names)
-        checked = check_predictions(indices, self.rows, self.classes, "labels")
+        checked = check_predictions(labels, self.rows, self.classes, "labels")
         if sample_weight is None:
             return checked, None
         return checked, check_weights(sample_weight, self.rows, some=False)
-
-    def column_of(self, index: int | str) -> int:
-        """Return the column of a class, passed as its index or its name."""
-        names = [str(name) for name in self.class_names or ()]
-        if isinstance(index, str) and index in names:
-            return names.index(index)
-        if isinstance(index, str) or not 0 <= index < self.classes:
-            known = f" or one of {', '.join(names)}" if names else ""
-            raise InputError("index", f"is {index!r}", f"pass 0..{self.classes - 1}{known}")
-        return int(index)
 
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield the rows in blocks that fit the cache."""
@@ -273,6 +261,10 @@ def _squared_error(wide: Matrix, labels: Classes, true_mass: Vector) -> Vector:
 class Stream(ABC):
     """A metric in progress: add blocks of rows, merge streams, read the result."""
 
+    @functools.cached_property
+    def _columns(self) -> RememberedColumns:
+        return RememberedColumns()
+
     def update(
         self, probabilities: ArrayLike, labels: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -282,8 +274,8 @@ class Stream(ABC):
         ----------
         probabilities : array_like of shape (n, K)
             The predicted probabilities.
-        labels : array_like of int
-            The true class of each row, 0..K-1.
+        labels : array_like
+            The true class of each row: a column index, or the name of a data frame's column.
         sample_weight : array_like, optional
             Weights of the rows.
 
@@ -292,12 +284,17 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        probabilities, labels, sample_weight = align_rows(
-            probabilities=probabilities, labels=labels, sample_weight=sample_weight
-        )
+        rows = self._columns.match({"probabilities": probabilities}, labels, sample_weight)
+        (matrix,) = rows.matrices
+        self.update_arrays(matrix, rows.labels, rows.sample_weight)
+        return self
+
+    def update_arrays(
+        self, probabilities: Array, labels: ArrayLike, sample_weight: ArrayLike | None
+    ) -> None:
+        """Add a block of rows whose rows and columns are matched; see `match`."""
         matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
         self.update_checked(matrix, *matrix.check_labels(labels, sample_weight))
-        return self
 
     @abstractmethod
     def update_checked(
@@ -490,7 +487,7 @@ def _concatenate(parts: list[LabelledRows]) -> LabelledRows:
 
 class _Updatable(Protocol):
     @property
-    def update(self) -> Callable[..., Any]: ...
+    def update_arrays(self) -> Callable[..., Any]: ...
 
 
 AnyStream = TypeVar("AnyStream", bound=_Updatable)
@@ -510,48 +507,48 @@ def update_stream(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> AnyStream:
     """Add all rows of the callers' arrays to a stream, and return the stream.
 
     Parameters
     ----------
     stream : Stream, PredictionChangesStream, ...
-        Has ``update(*scores, labels, sample_weight=...)`` and ``merge``.
+        Has ``update_arrays(*scores, labels, weights)`` and ``merge``.
     scores : sequence of array_like
-        What its ``update`` takes before the labels: probabilities, logits or predictions.
+        What it takes before the labels: probabilities, logits or predictions.
     labels, sample_weight : array_like, optional
         One entry per row or position.
     axis : int, optional
         The dimension of the classes in dense arrays.
     ignore_index : int, optional
         The label of positions without a true class.
+    class_names : sequence, optional
+        One name per column; labels may be among them.
     """
-    names = _ARGUMENT_NAMES[len(scores)]
-    # Columns of data frames are matched by name; labels are indices of the first one's columns.
-    expected = column_names(scores[0])
-    scores = [
-        in_column_order(matrix, name, expected, names[0])
-        for name, matrix in zip(names, scores, strict=True)
-    ]
+    arguments = dict(zip(_ARGUMENT_NAMES[len(scores)], scores, strict=True))
+    rows = match(
+        arguments,
+        class_names=class_names,
+        labels=labels,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+    )
     handler = layouts.lazy_handler(*scores, labels)
     if handler is not None:
         if axis is not None:
             raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         updated: AnyStream = handler.update_stream(
-            stream, scores, labels, sample_weight, ignore_index
+            stream, rows.matrices, rows.labels, sample_weight, rows.ignore_index
         )
         return updated
-    arguments = dict(zip(names, scores, strict=True))
-    *rows, labels, sample_weight = align_rows(
-        **arguments, labels=labels, sample_weight=sample_weight
-    )
-    if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
+    weight = rows.sample_weight
+    if weight is not None and not np.any(arrays.to_numpy(weight)):
         raise zero_weight_error()
-    blocks = layouts.labelled_blocks(axis, ignore_index, rows, labels, sample_weight)
-    for numbers, block, block_labels, weight in blocks:
-        block_arguments = block if block_labels is None else [*block, block_labels]
+    blocks = layouts.labelled_blocks(axis, rows.ignore_index, rows.matrices, rows.labels, weight)
+    for numbers, block, block_labels, block_weight in blocks:
         with renumber_rows(numbers):
-            stream.update(*block_arguments, sample_weight=weight)
+            stream.update_arrays(*block, block_labels, block_weight)
     return stream
 
 
@@ -668,7 +665,7 @@ _PROBABILITIES = """\
         The predicted probabilities.  Rows of pandas objects are matched by index with those of
         labels and weights.
     labels : array_like
-        The true class of each row: a column index, or the name of a data frame's column.
+        The true class of each row: a column index, or a class name.
 """
 _SAMPLE_WEIGHT = """\
     sample_weight : array_like, optional
@@ -683,11 +680,17 @@ _IGNORE_INDEX = """\
     ignore_index : int, optional
         The label of rows or positions without a true class; they are omitted.
 """
+_CLASS_NAMES = """\
+    class_names : sequence, optional
+        One name per column, if the labels are names and the probabilities are not a data frame.
+"""
 _SHARED_PARAMETERS = {
     "{probabilities, labels}": _PROBABILITIES,
-    "{sample_weight, axis, ignore_index}": _SAMPLE_WEIGHT + _AXIS + _IGNORE_INDEX,
+    "{sample_weight, axis, ignore_index, class_names}": (
+        _SAMPLE_WEIGHT + _AXIS + _IGNORE_INDEX + _CLASS_NAMES
+    ),
     "{axis}": _AXIS,
-    "{axis, ignore_index}": _AXIS + _IGNORE_INDEX,
+    "{axis, ignore_index, class_names}": _AXIS + _IGNORE_INDEX + _CLASS_NAMES,
 }
 
 Function = TypeVar("Function", bound=Callable[..., Any])

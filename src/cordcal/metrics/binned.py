@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Matrix, Record, Vector
-from cordcal._validation.layouts import align_rows
+from cordcal._validation.names import Name
+from cordcal._validation.table import match
 from cordcal.metrics.base import (
     BlockStream,
     LabelledRows,
@@ -235,6 +237,7 @@ def ece(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the expected calibration error of the top label.
 
@@ -248,7 +251,7 @@ def ece(
     {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -261,7 +264,7 @@ def ece(
     0.4
     """
     return update_stream(
-        ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+        ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     ).result()
 
 
@@ -274,6 +277,7 @@ def reliability(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> Reliability:
     """Return the bins of a reliability diagram of the top label.
 
@@ -285,7 +289,7 @@ def reliability(
     {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -298,7 +302,13 @@ def reliability(
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
     return update_stream(
-        ReliabilityStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+        ReliabilityStream(bins),
+        [probabilities],
+        labels,
+        sample_weight,
+        axis,
+        ignore_index,
+        class_names,
     ).result()
 
 
@@ -334,6 +344,7 @@ def class_reliability(
     *,
     bins: int = BINS,
     sample_weight: ArrayLike | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> Reliability:
     """Return the bins of a reliability diagram of one class.
 
@@ -347,11 +358,13 @@ def class_reliability(
     labels : array_like of int
         The true class of each row, 0..K-1.
     index : int or str
-        The class: its column, or its name in a data frame.
+        The class: its column, or its name.
     bins : int
         Number of bins.
     sample_weight : array_like, optional
         Weights of the rows.
+    class_names : sequence, optional
+        One name per column, if the probabilities are not a data frame.
 
     Returns
     -------
@@ -364,17 +377,30 @@ def class_reliability(
     >>> result.count.tolist(), result.accuracy[[0, 2]].tolist()
     ([1, 0, 1, 0, 0], [0.0, 0.0])
     """
-    probabilities, labels, sample_weight = align_rows(
-        probabilities=probabilities, labels=labels, sample_weight=sample_weight
+    matched = match(
+        {"probabilities": probabilities},
+        class_names=class_names,
+        labels=labels,
+        sample_weight=sample_weight,
     )
-    matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
-    column = matrix.column_of(index)
-    rows = matrix.reduce(*matrix.check_labels(labels, sample_weight))
+    matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
+    column = _column_of(index, matrix.classes, matched.columns or [])
+    rows = matrix.reduce(*matrix.check_labels(matched.labels, matched.sample_weight))
     # The bins of rows that all predict this class.
     prediction = np.full(len(rows), column, dtype=np.intp)
     stream = ReliabilityStream(bins)
     stream.add(replace(rows, confidence=matrix.mass_on(prediction), prediction=prediction))
     return stream.result()
+
+
+def _column_of(index: int | str, classes: int, names: list[str]) -> int:
+    """Return the column of a class, passed as its index or its name."""
+    if isinstance(index, str) and index in names:
+        return names.index(index)
+    if isinstance(index, str) or not 0 <= index < classes:
+        known = f" or one of {', '.join(names)}" if names else ""
+        raise InputError("index", f"is {index!r}", f"pass 0..{classes - 1}{known}")
+    return int(index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,6 +520,7 @@ def classwise_ece(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the classwise expected calibration error: the mean over classes of their ECEs.
 
@@ -506,7 +533,7 @@ def classwise_ece(
     {probabilities, labels}
     bins : int
         Number of bins.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -519,7 +546,13 @@ def classwise_ece(
     0.4
     """
     return update_stream(
-        ClasswiseECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+        ClasswiseECEStream(bins),
+        [probabilities],
+        labels,
+        sample_weight,
+        axis,
+        ignore_index,
+        class_names,
     ).result()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -11,11 +12,11 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
-from cordcal._numeric.types import ArrayLike, Classes, Floats, Record, Vector
-from cordcal._validation.labels import check_predictions, check_weights, names_to_indices
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import column_names, in_column_order, label_names
+from cordcal._numeric.types import Array, ArrayLike, Classes, Floats, Record, Vector
+from cordcal._validation.labels import check_predictions, check_weights
+from cordcal._validation.names import Name
 from cordcal._validation.scores import check_same_shape, nan_error
+from cordcal._validation.table import RememberedColumns, match
 from cordcal.metrics.base import (
     ProbabilityMatrix,
     WeightedMean,
@@ -72,6 +73,7 @@ class PredictionChangesStream:
     """
 
     def __init__(self) -> None:
+        self._columns = RememberedColumns()
         self._n = self._changed = 0
         self._weight = self._changed_weight = ExactSum()
         # Of C⁺, C⁻, C⁰.  None after a block without labels.
@@ -101,14 +103,23 @@ class PredictionChangesStream:
         self : PredictionChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, labels, sample_weight = align_rows(
-            original=original, evaluated=evaluated, labels=labels, sample_weight=sample_weight
+        rows = self._columns.match(
+            {"original": original, "evaluated": evaluated}, labels, sample_weight
         )
+        before, after = rows.matrices
+        return self.update_arrays(before, after, rows.labels, rows.sample_weight)
+
+    def update_arrays(
+        self,
+        original: Array,
+        evaluated: Array,
+        labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add a block of rows whose rows and columns are matched; see `match`."""
         before, after, classes = _read_both(original, evaluated)
         weight = _check_weights(sample_weight, len(before))
         if labels is not None:
-            names = label_names(original) or label_names(evaluated)
-            labels = names_to_indices(labels, (len(before), classes or 0), names)
             if classes is None:  # unknown if both sides are vectors of predictions
                 classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
             labels = check_predictions(labels, len(before), classes, "labels")
@@ -241,6 +252,7 @@ def prediction_changes(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> PredictionChanges:
     """Count the predictions that change and, with labels, whether they gain or lose accuracy.
 
@@ -253,7 +265,7 @@ def prediction_changes(
         The true class of each row; needed to split the changes into C⁺, C⁻ and C⁰.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
-    {axis, ignore_index}
+    {axis, ignore_index, class_names}
 
     Returns
     -------
@@ -271,7 +283,13 @@ def prediction_changes(
     (0.75, 0.0)
     """
     return update_stream(
-        PredictionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
+        PredictionChangesStream(),
+        [original, evaluated],
+        labels,
+        sample_weight,
+        axis,
+        ignore_index,
+        class_names,
     ).result()
 
 
@@ -323,6 +341,8 @@ class Flows(Record):
         The number of all rows.
     n_classes : int
         The number of classes.
+    class_names : tuple or None
+        The names of the classes, if a data frame had them.
     """
 
     source: Classes
@@ -330,6 +350,7 @@ class Flows(Record):
     count: Classes
     n: int
     n_classes: int
+    class_names: tuple[Name, ...] | None = None
 
     def matrix(self) -> Classes:
         """Return the counts as a (K, K) array: rows are sources, columns targets."""
@@ -362,10 +383,11 @@ def prediction_flows(original: ArrayLike, report: ArrayLike) -> Flows:
     >>> flows, flows.matrix().tolist()
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
-    original, report = align_rows(original=original, report=report)
-    report = in_column_order(report, "report", column_names(original), "original")
-    before, after, classes = _read_both(original, report)
-    return flows_between(before, after, classes or int(max(before.max(), after.max())) + 1)
+    rows = match({"original": original, "report": report})
+    before, after, classes = _read_both(*rows.matrices)
+    flows = flows_between(before, after, classes or int(max(before.max(), after.max())) + 1)
+    names = None if rows.class_names is None else tuple(rows.class_names)
+    return replace(flows, class_names=names)
 
 
 def flows_between(before: Classes, after: Classes, classes: int) -> Flows:
@@ -413,6 +435,7 @@ class TopkChangesStream:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError("k", f"is {k!r}", "pass a whole number of classes, at least 1")
         self.k = int(k)
+        self._columns = RememberedColumns()
         self._n = 0
         self._weight = ExactSum()
         # Of rows whose set changed, and whose order changed.
@@ -435,9 +458,20 @@ class TopkChangesStream:
         self : TopkChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, sample_weight = align_rows(
-            original=original, evaluated=evaluated, sample_weight=sample_weight
+        rows = self._columns.match(
+            {"original": original, "evaluated": evaluated}, None, sample_weight
         )
+        before, after = rows.matrices
+        return self.update_arrays(before, after, None, rows.sample_weight)
+
+    def update_arrays(
+        self,
+        original: Array,
+        evaluated: Array,
+        _labels: None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add a block of rows whose rows and columns are matched; see `match`."""
         before, after = (
             ProbabilityMatrix.from_array(original, "original"),
             ProbabilityMatrix.from_array(evaluated, "evaluated"),
@@ -547,6 +581,7 @@ class MeanRetentionStream:
     """`mean_retention` of blocks of rows, exact for any blocks and order."""
 
     def __init__(self) -> None:
+        self._columns = RememberedColumns()
         self._direct, self._repaired = WeightedMean(), WeightedMean()
 
     def update(
@@ -573,9 +608,20 @@ class MeanRetentionStream:
         self : MeanRetentionStream
             The stream, so that calls can be chained.
         """
-        original, direct, repaired, sample_weight = align_rows(
-            original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
-        )
+        matrices = {"original": original, "direct": direct, "repaired": repaired}
+        rows = self._columns.match(matrices, None, sample_weight)
+        before, calibrated, after = rows.matrices
+        return self.update_arrays(before, calibrated, after, None, rows.sample_weight)
+
+    def update_arrays(
+        self,
+        original: Array,
+        direct: Array,
+        repaired: Array,
+        _labels: None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add a block of rows whose rows and columns are matched; see `match`."""
         before, after = (
             ProbabilityMatrix.from_array(direct, "direct"),
             ProbabilityMatrix.from_array(repaired, "repaired"),

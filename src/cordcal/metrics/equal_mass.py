@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
+from cordcal._validation.names import Name
 from cordcal.metrics.base import (
     LabelledRows,
     Metric,
@@ -199,6 +201,7 @@ def ece_equal_mass(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the expected calibration error of the top label in bins of equal mass.
 
@@ -212,7 +215,7 @@ def ece_equal_mass(
     {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -226,7 +229,7 @@ def ece_equal_mass(
     0.15
     """
     stream = update_stream(
-        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     )
     return equal_mass_gap(stream.result(), check_bins(bins))
 

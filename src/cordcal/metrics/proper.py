@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cordcal._numeric.types import ArrayLike, Vector
+from cordcal._validation.names import Name
 from cordcal.metrics.base import LabelledRows, MeanStream, Metric, fill_docstring, update_stream
 
 # Any probability of the true class is clipped at this value before the logarithm, so that exact
@@ -48,6 +51,7 @@ def accuracy(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the share of rows whose largest entry is the true class.
 
@@ -57,7 +61,7 @@ def accuracy(
         The predicted probabilities; ties go to the smallest index.
     labels : array_like of int
         The true class of each row, 0..K-1.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -70,7 +74,7 @@ def accuracy(
     0.5
     """
     return update_stream(
-        AccuracyStream(), [probabilities], labels, sample_weight, axis, ignore_index
+        AccuracyStream(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     ).result()
 
 
@@ -82,6 +86,7 @@ def nll(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the mean negative log-likelihood (log loss, natural logarithm).
 
@@ -91,7 +96,7 @@ def nll(
     Parameters
     ----------
     {probabilities, labels}
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -103,7 +108,9 @@ def nll(
     >>> round(nll([[0.5, 0.5], [0.0, 1.0]], [0, 0]), 6)
     14.162084
     """
-    stream = update_stream(NLLStream(), [probabilities], labels, sample_weight, axis, ignore_index)
+    stream = update_stream(
+        NLLStream(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
+    )
     return stream.result()
 
 
@@ -115,6 +122,7 @@ def brier(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the multiclass Brier score: squared error summed over classes, mean over rows.
 
@@ -123,7 +131,7 @@ def brier(
     Parameters
     ----------
     {probabilities, labels}
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -136,7 +144,7 @@ def brier(
     1.25
     """
     return update_stream(
-        BrierStream(), [probabilities], labels, sample_weight, axis, ignore_index
+        BrierStream(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     ).result()
 
 

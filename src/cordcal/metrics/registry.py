@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels, Matrix, Vector
+from cordcal._validation.names import Name
 from cordcal.metrics.base import (
     BlockStream,
     LabelledRows,
@@ -188,13 +189,14 @@ def measure_all(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> MetricValues:
     """Compute every metric in one pass over the probabilities.
 
     Parameters
     ----------
     {probabilities, labels}
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -208,7 +210,9 @@ def measure_all(
     (0.5, 0.4, 0.4)
     """
     return (
-        update_stream(MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index)
+        update_stream(
+            MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
+        )
         .result()
         .metrics
     )

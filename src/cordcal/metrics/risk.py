@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cordcal._numeric.types import ArrayLike, Record, Vector
+from cordcal._validation.names import Name
 from cordcal.metrics.base import LabelledRows, RowCollector, fill_docstring, update_stream
 
 
@@ -120,6 +122,7 @@ def risk_coverage(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> RiskCoverage:
     """Return the risk among the most confident rows, for every coverage.
 
@@ -134,7 +137,7 @@ def risk_coverage(
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
         Weights of the rows.
-    {axis, ignore_index}
+    {axis, ignore_index, class_names}
 
     Returns
     -------
@@ -148,6 +151,6 @@ def risk_coverage(
     (array([0.333, 0.667, 1.   ]), array([0.   , 0.   , 0.333]))
     """
     stream = update_stream(
-        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     )
     return risk_curve(stream.result())

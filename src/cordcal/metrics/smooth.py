@@ -6,7 +6,7 @@ transforms on fine grids instead of one: half a minute for a comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Self, get_args
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
+from cordcal._validation.names import Name
 from cordcal.metrics.base import (
     LabelledRows,
     Metric,
@@ -313,6 +314,7 @@ def smooth_ece(
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
+    class_names: Sequence[Name] | None = None,
 ) -> float:
     """Return the smooth calibration error (smECE) of the top label.
 
@@ -330,7 +332,7 @@ def smooth_ece(
         confidence 1 count half: ``"count"`` is then too small, and ``"density"`` too large,
         by up to a factor of two if most confidences are 1.  ``"corrected"`` is
         ``"density"`` with full end nodes.
-    {sample_weight, axis, ignore_index}
+    {sample_weight, axis, ignore_index, class_names}
 
     Returns
     -------
@@ -347,7 +349,7 @@ def smooth_ece(
     """
     kind = check_normalization(normalization)
     stream = update_stream(
-        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     )
     return smooth_gap(stream.result(), kind)[0]
 

@@ -10,6 +10,7 @@ from functools import partial
 from cordcal._numeric.types import Kind
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
+from cordcal.evaluate.results import Pictures
 from cordcal.files.scores import ScoreFile
 from cordcal.pipeline.loop import (
     OnError,
@@ -20,7 +21,6 @@ from cordcal.pipeline.loop import (
 )
 from cordcal.repair import CORD, Lift
 from cordcal.repair.construction import ConstructionState, RowSummary
-from cordcal.report.data import Pictures
 
 
 def _describe_rows(state: ConstructionState, kind: Kind, rows: Rows) -> RowSummary:

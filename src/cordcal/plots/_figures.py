@@ -10,8 +10,8 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
-from cordcal._validation.names import label_names
 from cordcal.evaluate.comparison import Comparison
+from cordcal.evaluate.results import Entry
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -22,7 +22,6 @@ from cordcal.metrics import (
     reliability,
 )
 from cordcal.metrics import risk_coverage as compute_risk_coverage
-from cordcal.report.data import Entry
 from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
@@ -476,7 +475,7 @@ def flows(
         A heat map for up to 30 classes, else bars of the most frequent moves.
     """
     moves = original if isinstance(original, Flows) else prediction_flows(original, evaluated)
-    known = label_names(original, class_names) or range(moves.n_classes)
+    known = class_names or moves.class_names or range(moves.n_classes)
     names = [str(name) for name in known]
     ax = axes(ax)
     draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP_CLASSES else _draw_bars

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from cordcal.evaluate.results import ClassRow, Entry, Move, OutputRow, ReportData, Selective
 from cordcal.metrics import METRICS, Reliability
-from cordcal.report.data import ClassRow, Entry, Move, OutputRow, ReportData, Selective
 from cordcal.report.tables import number, option_name
 
 # Margins for tick labels and axis titles, in the drawing's units.

@@ -20,11 +20,7 @@ from markupsafe import Markup
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.files.disk import write_text
-from cordcal.metrics import METRICS
-from cordcal.metrics.registry import leading_metrics
-from cordcal.report import charts
-from cordcal.report.data import (
+from cordcal.evaluate.results import (
     MAX_DIAGRAMS,
     MAX_HEAT_MAP,
     ORIGINAL,
@@ -37,6 +33,10 @@ from cordcal.report.data import (
     OutputRow,
     ReportData,
 )
+from cordcal.files.disk import write_text
+from cordcal.metrics import METRICS
+from cordcal.metrics.registry import leading_metrics
+from cordcal.report import charts
 from cordcal.report.tables import CHANGE_KINDS, Column, columns, number, option_name
 
 if TYPE_CHECKING:

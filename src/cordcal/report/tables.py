@@ -13,9 +13,9 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from cordcal._errors import InputError
+from cordcal.evaluate.results import GroupChanges, MeasureComparison, OutputRow, ReportData
 from cordcal.metrics import METRICS, Metric
 from cordcal.metrics.registry import leading_metrics
-from cordcal.report.data import GroupChanges, MeasureComparison, OutputRow, ReportData
 
 if TYPE_CHECKING:
     import pandas as pd

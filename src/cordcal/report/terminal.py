@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cordcal._validation.caveats import Caveat
+from cordcal.evaluate.results import ORIGINAL, Measures, OutputRow, ReportData
 from cordcal.metrics import METRICS
 from cordcal.report import tables
-from cordcal.report.data import ORIGINAL, Measures, OutputRow, ReportData
 from cordcal.report.tables import columns, number, option_name, sorted_rows
 
 if TYPE_CHECKING:

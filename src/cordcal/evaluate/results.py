@@ -1,11 +1,11 @@
-"""`ReportData`: everything that a result shows, as frozen records that every renderer reads.
+"""The records of audit, compare, check and monitor: frozen, filled here, read by every renderer.
 
-Computations in `cordcal.evaluate` fill these records.  The console, pages, Markdown, LaTeX and data
-frames are made from them and compute nothing.
+The console, pages, Markdown, LaTeX and data frames are made from them and compute nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +30,6 @@ ORIGINAL: Output = ("uncalibrated", "original")
 Json = dict[str, object]
 """A record as plain Python values."""
 
-# Means of float64 rows agree to about this; no metric is shown with more digits.
-_ROUNDING = 1e-9
 # Smaller differences between metrics of the same rows are rounding.
 _SAME = 1e-12
 # With fewer rows, a metric is mostly noise.
@@ -58,12 +56,6 @@ class Interval(Record):
     def clear(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0.0 or self.high < 0.0
-
-    def __post_init__(self) -> None:
-        # A repair that changes nothing still rounds; that is not a difference.
-        for name in ("estimate", "low", "high"):
-            if abs(getattr(self, name)) < _ROUNDING:
-                object.__setattr__(self, name, 0.0)
 
 
 @dataclass(frozen=True)
@@ -810,3 +802,247 @@ class ReportData:
             recommended=(key, output) == self.recommended,
             default=(key, output) == self.default,
         )
+
+
+# What a monitor knows.
+
+VerdictName = Literal["holds", "alarm", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Alarm(Record):
+    """When a test's evidence crossed its limit.
+
+    Attributes
+    ----------
+    test : {"calibration", "inputs"}
+        Which promise is broken: that confidence is honest, or that inputs are as in the baseline.
+    batch : str
+        The batch in which it happened.
+    rows : int
+        How many rows the test had seen then.
+    evidence : float
+        The evidence, as a factor: 40 means that the bets have multiplied their capital by 40.
+    """
+
+    test: Literal["calibration", "inputs"]
+    batch: str
+    rows: int
+    evidence: float
+
+
+@dataclass(frozen=True)
+class Source(Record):
+    """A part of the rows from which evidence comes.
+
+    Attributes
+    ----------
+    name : str
+        All predictions, a band of confidence, a predicted class or a group.
+    share : float
+        Its share of the evidence.
+    direction : {"too high", "too low"}
+        Whether the confidence is too high or too low there.
+    since : int
+        The labelled row from which the evidence grew, in steps of 250.
+    """
+
+    name: str
+    share: float
+    direction: Literal["too high", "too low"]
+    since: int
+
+
+@dataclass(frozen=True)
+class Period:
+    """One batch: what was added, and where the tests stood afterwards.
+
+    Attributes
+    ----------
+    name : str
+        The batch's name.
+    rows, labelled, repeated : int
+        New rows, rows whose label was counted, and rows left out because they were known.
+    confidence : float
+        Mean confidence of the new rows: the accuracy they imply.
+    changed : int or None
+        Predictions that the direct probabilities would have changed, if they were passed.
+    band_rows, band_confidence, band_correct : tuple
+        By band of confidence: labelled rows, their summed confidence and how many were right.
+    predicted : tuple of int
+        New rows by predicted class.
+    calibration_evidence, input_evidence : float
+        The evidence of both tests after the batch, as natural logarithms.
+    gap : tuple of float
+        The interval for mean confidence minus accuracy after the batch.
+    """
+
+    name: str
+    rows: int
+    labelled: int
+    repeated: int
+    confidence: float
+    changed: int | None
+    band_rows: tuple[int, ...]
+    band_confidence: tuple[float, ...]
+    band_correct: tuple[int, ...]
+    predicted: tuple[int, ...]
+    calibration_evidence: float
+    input_evidence: float
+    gap: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class MonitorStatus(Record):
+    """What a monitor knows now.
+
+    Attributes
+    ----------
+    verdict : {"holds", "alarm", "cannot tell"}
+        ``"alarm"`` from the first alarm until it is acknowledged; ``"cannot tell"`` before the
+        first row, and before the first after an acknowledgement.
+    rows, labelled, waiting : int
+        Rows seen and rows whose label was counted since the tests began, and rows that wait for
+        a label.
+    calibration_evidence, input_evidence : float
+        The evidence of both tests as a factor.
+    limit : float
+        The evidence at which a test raises an alarm, 2/α.
+    gap : float or None
+        Mean confidence minus accuracy of the labelled rows.
+    gap_interval : tuple of float
+        An interval for it that holds at every look together, with probability 1 − α.
+    confidence : float or None
+        Mean confidence of the latest batch with new rows: the accuracy it implies.
+    changed : int or None
+        Predictions of that batch that the direct probabilities would have changed.
+    sources : tuple of Source
+        Where evidence against calibration comes from, if there is an alarm.
+    alarms : tuple of Alarm
+        Alarms that were not acknowledged.
+    """
+
+    verdict: VerdictName
+    rows: int
+    labelled: int
+    waiting: int
+    calibration_evidence: float
+    input_evidence: float
+    limit: float
+    gap: float | None
+    gap_interval: tuple[float, float]
+    confidence: float | None
+    changed: int | None
+    sources: tuple[Source, ...]
+    alarms: tuple[Alarm, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return the status in sentences, the verdict first."""
+        if self.verdict == "cannot tell":
+            return ["Cannot tell: no rows were added since the tests started."]
+        lines = []
+        raised = {alarm.test: alarm for alarm in self.alarms}
+        if "calibration" in raised:
+            alarm = raised["calibration"]
+            lines.append(
+                f"ALARM: the confidence no longer holds, since {alarm.batch} "
+                f"(evidence {alarm.evidence:.3g}, limit {self.limit:g})."
+            )
+            lines += [
+                f"  {100 * source.share:.0f} % of this evidence comes from {source.name}: "
+                f"confidence {source.direction} since about labelled row {source.since:,}."
+                for source in self.sources
+            ]
+        elif self.labelled:
+            lines.append(
+                f"The confidence holds: evidence against it {self.calibration_evidence:.2g}, "
+                f"an alarm needs {self.limit:g}."
+            )
+        else:
+            lines.append("No labels yet, so nothing is known about the confidence.")
+        if "inputs" in raised:
+            alarm = raised["inputs"]
+            lines.append(
+                f"ALARM: the inputs have changed, since {alarm.batch} (evidence "
+                f"{alarm.evidence:.3g}, limit {self.limit:g}). That does not mean that the "
+                f"confidence is wrong: get labels for some of the new rows."
+            )
+        else:
+            lines.append(
+                f"The inputs look as before: evidence of a change {self.input_evidence:.2g}."
+            )
+        if self.gap is not None:
+            low, high = map(points, self.gap_interval)
+            lines.append(
+                f"Confidence minus accuracy: {points(self.gap)} points, between {low} "
+                f"and {high} however often you look ({self.labelled:,} labelled rows)."
+            )
+        if self.confidence is not None:
+            lines.append(f"The latest batch implies an accuracy of {100 * self.confidence:.1f} %.")
+        if self.changed is not None:
+            lines.append(
+                f"Without the repair {self.changed:,} of its predictions would have changed."
+            )
+        if self.waiting:
+            lines.append(f"{self.waiting:,} rows wait for their labels.")
+        return lines
+
+
+# Bounds between bands of confidence: finer towards one, where most classifiers report.
+BAND_EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+def points(share: float) -> str:
+    """Return a difference of shares in points with its sign; zero is never negative.
+
+    Examples
+    --------
+    >>> points(0.0123), points(-0.0004)
+    ('+1.2', '+0.0')
+    """
+    return f"{round(100.0 * share, 1) + 0.0:+.1f}"
+
+
+def band_names() -> list[str]:
+    """Return the bands of confidence in percent.
+
+    Examples
+    --------
+    >>> band_names()[0], band_names()[-1]
+    ('below 50 %', '99 % or more')
+    """
+    edges = [f"{100 * edge:.0f} %" for edge in BAND_EDGES]
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(edges)]
+    return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
+
+
+@dataclass(frozen=True)
+class MonitorHistory:
+    """Everything that the page of a monitor shows.
+
+    Attributes
+    ----------
+    status : MonitorStatus
+        What is known now.
+    periods : tuple of Period
+        The batches in their order.
+    class_names : tuple of str
+        Names of the classes.
+    baseline_shares : tuple of float
+        The share of each predicted class in the baseline.
+    baseline_rows : int
+        Rows of the baseline.
+    alpha, tolerance : float
+        Settings of the monitor.
+    """
+
+    status: MonitorStatus
+    periods: tuple[Period, ...]
+    class_names: tuple[str, ...]
+    baseline_shares: tuple[float, ...]
+    baseline_rows: int
+    alpha: float
+    tolerance: float
