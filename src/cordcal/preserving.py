@@ -26,7 +26,12 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
-from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
+from cordcal._validation.caveats import (
+    bound_caveats,
+    find_caveats,
+    suppress_repeats,
+    warn_about,
+)
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
     check_labels,
@@ -55,13 +60,22 @@ from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
-from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
+from cordcal.repair import (
+    CORD,
+    ConfidenceGap,
+    Construction,
+    Lift,
+    LiftConstruction,
+    RankingConstruction,
+)
 from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.fitted import refuse_ranking
 from cordcal.repair.lift import check_prefer
 from cordcal.repair.lift_rule import Prefer
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
+# Confidence and accuracy are compared on rows with this many entries: 100,000 rows of ten classes.
+_MOST_MEASURED = 1_000_000
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
 
@@ -149,6 +163,9 @@ class PreservingCalibrator(Estimator):
         The rule that predicts from the repaired probabilities; None for the argmax.
     learnt_rule_ : LearntRule or None
         With ``rule="learnt"``, how many predictions the weights explain.
+    confidence_ : ConfidenceGap or None
+        Confidence minus accuracy on the calibration rows before and after, and how many
+        predictions are kept against the evidence; None without labels.
     n_classes_ : int
         Number of classes.
     classes_ : ndarray of shape (K,)
@@ -175,6 +192,7 @@ class PreservingCalibrator(Estimator):
     n_classes_: int
     columns_: list[str] | None
     learnt_rule_: LearntRule | None = None
+    confidence_: ConfidenceGap | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
     _prediction_given = False
     # The names that fit's labels used, from class_names or from a data frame.
@@ -249,7 +267,8 @@ class PreservingCalibrator(Estimator):
             If scores or labels look like a mistake: accuracy below the share of the most
             frequent class or no better than with shuffled labels; labels numbered from 1; columns
             in another order, or one that is not a class; percentages; a softmax applied
-            twice; the same scores in every row; fewer than 20 rows.
+            twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
+            without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
         scores, labels, prediction, sample_weight, features = align_rows(
             scores=scores,
@@ -283,7 +302,7 @@ class PreservingCalibrator(Estimator):
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
         with suppress_repeats(caveats):
-            return self._fit_checked(
+            self._fit_checked(
                 original,
                 labels,
                 weight,
@@ -292,6 +311,43 @@ class PreservingCalibrator(Estimator):
                 label_names=names if by_name else None,
                 prediction_given=prediction is not None,
             )
+        self.confidence_ = self._measure_confidence(original, truth, weight, features)
+        if self.confidence_ is not None and isinstance(self.repair_, Lift):
+            warn_about(bound_caveats(self.confidence_.sentence))
+        return self
+
+    def _measure_confidence(
+        self,
+        original: CheckedScores,
+        labels: Labels | None,
+        weight: Vector | None,
+        features: ArrayLike | None,
+    ) -> ConfidenceGap | None:
+        """Compare confidence and accuracy on the calibration rows, or on some of many."""
+        if labels is None:
+            return None
+        step = -(-original.rows * original.classes // _MOST_MEASURED)
+        rows = np.arange(0, original.rows, step)
+        if weight is not None:
+            rows = rows[weight[rows] > 0.0]
+            weight = weight[rows]
+        part = original.take(rows)
+        outputs = self._predict_checked(
+            part, None if features is None else np.asarray(features)[rows]
+        )
+        construction = self.construction_
+        if isinstance(construction, RankingConstruction):
+            construction = construction.levels[0]
+        return ConfidenceGap.of(
+            part.probabilities,
+            outputs.direct,
+            outputs.repaired,
+            part.prediction,
+            labels[rows],
+            weight,
+            at_bound=construction.n_at_lower / construction.n,
+            honest=isinstance(self.repair_, Lift) and self.repair_.prefer == "confidence",
+        )
 
     def _fit_checked(
         self,

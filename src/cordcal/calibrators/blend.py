@@ -185,7 +185,7 @@ class Blend(Calibrator):
     ) -> FitCache:
         check_folds(self.folds, len(labels))
         weight = None if weight is None else rescale_large_weights(weight)
-        folds = Folds.of(original.raw, labels, self.folds, self.seed, weight)
+        folds = Folds.of(original.comparable(), labels, self.folds, self.seed, weight)
         return FitCache(original, labels, weight, folds)
 
     def _fit_from(self, fit_cache: FitCache) -> None:
@@ -691,7 +691,7 @@ def masses_held_out(
         return fitted.held_out_.masses
     truth = check_labels(labels, original.rows, original.classes)
     features = None if features is None else np.asarray(features)
-    folds = Folds.of(original.raw, truth, FOLDS, seed=0, weight=weight)
+    folds = Folds.of(original.comparable(), truth, FOLDS, seed=0, weight=weight)
     if folds.note is not None:
         warn(f"lift is fitted on held-out rows, but {folds.note}")
     try:

@@ -339,6 +339,8 @@ class FitCache:
         """The same rows with log-probabilities as logits."""
         original = self.original
         logs = original.in_domain("log-probabilities", LOG_FLOOR)
+        if original.has_masked:
+            logs[np.isneginf(original.raw)] = -np.inf
         scores = CheckedScores(logs, "logits", original.prediction, original.probabilities)
         return FitCache(scores, self.labels, self.weight, self.folds)
 

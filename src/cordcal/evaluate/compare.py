@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import first_argmax, to_numpy
-from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
+from cordcal._numeric.arrays import first_argmax, row_digests, to_numpy
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import (
     Caveat,
     find_caveats,
@@ -400,7 +400,7 @@ class Split:
     @functools.cached_property
     def fit_cache(self) -> FitCache:
         """The rows to fit on and the fits so far, which blend and lift share."""
-        folds = Folds.of(self.fit.raw, self.fit_labels, FOLDS, seed=0)
+        folds = Folds.of(self.fit.comparable(), self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
 
 
@@ -449,9 +449,10 @@ def make_splits(
         raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
     parts = []
+    copies = copies_of_rows(scores.raw)
     for _ in range(splits):
-        order = generator.permutation(count)
-        fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
+        order, end = keep_copies_together(generator.permutation(count), copies, held_out)
+        fit, test_rows = np.sort(order[end:]), np.sort(order[:end])
         parts.append(
             Split(
                 scores.take(fit),
@@ -465,6 +466,37 @@ def make_splits(
             )
         )
     return parts, count
+
+
+# A row that makes up more of a set is not a duplicate but what a coarse classifier returns.
+_MAX_COPIES = 0.01
+
+
+def copies_of_rows(scores: Floats) -> Classes:
+    """Return a number for each row, the same for rows with equal scores."""
+    return np.unique(row_digests(scores, 0), return_inverse=True)[1].astype(np.intp)
+
+
+def keep_copies_together(order: Classes, copies: Classes, end: int) -> tuple[Classes, int]:
+    """Return an order with copies next to each other, and where to divide it near ``end``.
+
+    Examples
+    --------
+    >>> keep_copies_together(np.array([0, 1, 2, 3]), np.array([5, 6, 5, 7]), 1)
+    (array([0, 2, 1, 3]), 2)
+    """
+    group = copies[order]
+    size = np.bincount(group)[group]
+    few = size <= max(_MAX_COPIES * len(order), 2)
+    position = np.arange(len(order))
+    first = np.full(group.max() + 1, len(order))
+    np.minimum.at(first, group, position)
+    position = np.where(few, first[group], position)
+    sequence = np.argsort(position, kind="stable")
+    order, position = order[sequence], position[sequence]
+    while 0 < end < len(order) - 1 and position[end] == position[end - 1]:
+        end += 1
+    return order, end
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,17 @@ from cordcal.repair.cord import CORD
 from cordcal.repair.kernels import warmup
 from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.prediction_rule import PredictionRule
-from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
+from cordcal.repair.results import (
+    ConfidenceGap,
+    Construction,
+    Explanation,
+    LiftConstruction,
+    RankingConstruction,
+)
 
 __all__ = [
     "CORD",
+    "ConfidenceGap",
     "Construction",
     "ConstructionState",
     "Explanation",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Meta, Record
+from cordcal._numeric.types import Floats, Meta, Record, Vector
 from cordcal.repair.lift_rule import Curve, Prefer
 
 
@@ -284,6 +285,120 @@ class LiftConstruction(Record):
             f"({100 * self.n_at_lower / self.n:.2f} %)\n"
             f"  below what can be on top            {self.n_pooled:,} with one confidence"
         )
+
+
+# A true class with probability zero counts as this: 27.6 nats.
+_LOSS_FLOOR = 1e-12
+# From this share of rows at the bound on, keeping the predictions has a visible cost.
+MANY_AT_BOUND = 0.05
+
+
+@dataclass(frozen=True)
+class ConfidenceGap(Record):
+    """How far the confidence is from the accuracy, before and after a repair; ``print`` shows it.
+
+    Attributes
+    ----------
+    n : int
+        Number of labelled rows.
+    accuracy : float
+        The share of predictions that are right.
+    before, after : tuple of float
+        Mean confidence minus accuracy of the original and of the repaired probabilities, with the
+        ends of its 95 % interval.
+    at_bound : float
+        The share of predictions that are kept against the evidence.
+    direct_nll, repaired_nll : float
+        The mean log loss of the direct and of the repaired probabilities.
+    honest : bool
+        Whether the repair keeps the confidence where predictions are kept against the evidence.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 1, 1])
+    >>> sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
+    >>> unsure = np.array([[0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]])
+    >>> gap = ConfidenceGap.of(sure, unsure, unsure, sure.argmax(axis=1), labels, at_bound=0.0)
+    >>> print(gap)
+    Confidence minus accuracy: +12.5 points [−30.8, +55.8] → +0.0 points [−40.3, +40.3].
+    """
+
+    n: int
+    accuracy: float
+    before: tuple[float, float, float]
+    after: tuple[float, float, float]
+    at_bound: float
+    direct_nll: float
+    repaired_nll: float
+    honest: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        original: Floats,
+        direct: Floats,
+        repaired: Floats,
+        prediction: npt.NDArray[np.integer],
+        labels: npt.NDArray[np.integer],
+        weight: Vector | None = None,
+        *,
+        at_bound: float,
+        honest: bool = True,
+    ) -> ConfidenceGap:
+        """Measure labelled rows."""
+        at = np.arange(len(labels))
+        w = np.ones(len(labels)) if weight is None else weight / weight.max()
+        right = (prediction == labels).astype(np.float64)
+
+        def gap(probabilities: Floats) -> tuple[float, float, float]:
+            difference = probabilities[at, prediction] - right
+            mean = float(np.average(difference, weights=w))
+            variance = float(np.average((difference - mean) ** 2, weights=w))
+            error = 1.96 * math.sqrt(variance * float((w * w).sum())) / float(w.sum())
+            return mean, mean - error, mean + error
+
+        def loss(probabilities: Floats) -> float:
+            true_mass = np.maximum(probabilities[at, labels].astype(np.float64), _LOSS_FLOOR)
+            return -float(np.average(np.log(true_mass), weights=w))
+
+        return cls(
+            n=len(labels),
+            accuracy=float(np.average(right, weights=w)),
+            before=gap(original),
+            after=gap(repaired),
+            at_bound=at_bound,
+            direct_nll=loss(direct),
+            repaired_nll=loss(repaired),
+            honest=honest,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What keeping the predictions costs and how to avoid it; empty below five per cent."""
+        if self.at_bound < MANY_AT_BOUND:
+            return ""
+        cost = self.repaired_nll - self.direct_nll
+        way = (
+            'prefer="likelihood" has a lower log loss and a confidence that is too high'
+            if self.honest
+            else 'prefer="confidence" has an honest confidence and a higher log loss'
+        )
+        return (
+            f"{100 * self.at_bound:.0f} % of the predictions are kept against the evidence, which "
+            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): {way}; "
+            'rule="learnt" has the probabilities of the evidence, from which the rule predicts; '
+            "the direct probabilities change predictions"
+        )
+
+    def __str__(self) -> str:
+        before, after = (
+            f"{100 * mean:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]".replace("-", "−")
+            for mean, low, high in (self.before, self.after)
+        )
+        lines = [f"Confidence minus accuracy: {before} → {after}."]
+        if self.sentence:
+            lines.append(f"{self.sentence}.")
+        return "\n".join(lines)
 
 
 AnyConstruction = Construction | RankingConstruction | LiftConstruction

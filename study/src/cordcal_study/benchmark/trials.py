@@ -167,7 +167,7 @@ class _TrialRows:
     def of(cls, calibration: Rows, evaluation: Rows, kind: Any) -> _TrialRows:
         fit = CheckedScores.from_scores(calibration.scores, kind, fitting=True)
         labels = calibration.labels
-        fit_cache = FitCache(fit, labels, None, Folds.of(fit.raw, labels, FOLDS, seed=0))
+        fit_cache = FitCache(fit, labels, None, Folds.of(fit.comparable(), labels, FOLDS, seed=0))
         return cls(
             fit_cache,
             fit,
