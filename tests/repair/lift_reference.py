@@ -61,8 +61,8 @@ def transform(
         alpha, beta, gamma, pooled_below, pooled = curve
         s = confidence((alpha, beta, gamma), *masses(original, direct, a))
         smallest = least(w, a, share, slack)
-        if s <= Decimal(pooled_below) * smallest:
-            s = Decimal(pooled) * smallest
+        if s <= Decimal(pooled_below):
+            s = Decimal(pooled)
         s = min(s, row.upper)
         lifted = [(ONE - s) * x for x in row.alpha]
         if all(w[j] * lifted[j] <= w[a] * s * (ONE - share) - slack for j in others(a, classes)):

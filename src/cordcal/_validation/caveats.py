@@ -129,7 +129,7 @@ def find_caveats(
             ),
         ]
         caveats += [
-            _no_errors(original.prediction, labels, weight),
+            no_errors(original.prediction, labels, weight),
             *_unseen_classes(counted, original.classes, names),
         ]
     expected = None if by_argmax else "majority"
@@ -418,7 +418,7 @@ def _unseen_classes(labels: Labels, classes: int, names: Sequence[str] | None) -
         yield replace(absent, sentence=f"{absent.sentence}: {advice}")
 
 
-def _no_errors(prediction: Classes, labels: Labels, weight: Vector | None) -> Caveat | None:
+def no_errors(prediction: Classes, labels: Labels, weight: Vector | None) -> Caveat | None:
     """Detect labels that agree with every prediction."""
     wrong = prediction != labels
     if wrong.any() if weight is None else (weight[wrong] > 0.0).any():

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,7 @@ from cordcal.evaluate.results import (
     ConstraintCost,
     Entry,
     Interval,
+    KeptPredictions,
     Output,
     Pictures,
     RuleOffer,
@@ -62,14 +63,13 @@ from cordcal.evaluate.statistics import (
     measure_constraint_cost,
     paired_interval,
     resampled,
-    share_at_end,
 )
 from cordcal.metrics import PredictionChanges, PredictionChangesStream
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
-from cordcal.repair import Lift
+from cordcal.repair import ConfidenceGap, Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
@@ -517,6 +517,7 @@ class FittedCalibrator:
     size: Size | None
     constraint_cost: ConstraintCost | None
     at_bound: float
+    kept: KeptPredictions | None
     shares: dict[str, float]
     rule: RuleOffer | None
 
@@ -545,6 +546,7 @@ def fit_and_measure(
     first: tuple[PreservingCalibrator, Outputs] | None = None
     keeps = True
     bounds: list[float] = []
+    gap: KeptPredictions | None = None
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     precomputed = candidate if isinstance(candidate, PrecomputedProbabilities) else None
@@ -569,8 +571,10 @@ def fit_and_measure(
                 lifted = _apply_lift(candidate, model, split, outputs.direct, with_features)
         notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
-            lift.append(measure_on(lifted, split, "lift"))
-            bounds.append(share_at_end(outputs.direct, lifted, outputs.prediction))
+            lift.append(measure_on(lifted.confidence, split, "lift"))
+            bounds.append(lifted.at_bound)
+            if gap is None:
+                gap = _confidence_gap(lifted, split, outputs)
         direct.append(measure_on(outputs.direct, split, "direct"))
         repaired.append(measure_on(outputs.repaired, split, "repaired"))
         changes.add(outputs.prediction, first_argmax(outputs.direct), split.labels)
@@ -615,6 +619,7 @@ def fit_and_measure(
         size=getattr(model.calibrator_, "size", None),
         constraint_cost=cost,
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
+        kept=gap if lift else None,
         shares=_blend_shares(first_model),
         rule=_offer_rule(first_model, first_split, first_outputs, lift[0]) if lift else None,
     )
@@ -663,7 +668,7 @@ def _apply_lift(
     split: Split,
     direct: NumPyArray,
     with_features: bool,
-) -> NumPyArray | None:
+) -> _Lifted | None:
     """Return the probabilities repaired by Lift; None if rows cannot be held out."""
     features = split.fit_features if with_features else None
     masses: Masses | None
@@ -684,16 +689,44 @@ def _apply_lift(
     if masses is None:
         return None
     fit_direct = predict_calibrated(model.calibrator_, split.fit, features)
-    lift = Lift()._fit(
-        split.fit.probabilities,
-        fit_direct,
-        split.fit_labels,
-        split.fit.prediction,
-        None,
-        held_out=masses,
-    )
     original = split.original
-    return lift._transform_rows(original.probabilities, direct, original.prediction, np.float64)
+    rows = {}
+    for prefer in ("confidence", "likelihood"):
+        lift = Lift(prefer)._fit(  # type: ignore[arg-type]
+            split.fit.probabilities,
+            fit_direct,
+            split.fit_labels,
+            split.fit.prediction,
+            None,
+            held_out=masses,
+        )
+        rows[prefer] = lift._transform_rows(
+            original.probabilities, direct, original.prediction, np.float64
+        )
+    at_bound = lift.explain(original.probabilities, direct, prediction=original.prediction).at_bound
+    return _Lifted(rows["confidence"], rows["likelihood"], float((at_bound < 0).mean()))
+
+
+class _Lifted(NamedTuple):
+    """Probabilities repaired by Lift with both preferences, and the share at the bound."""
+
+    confidence: NumPyArray
+    likelihood: NumPyArray
+    at_bound: float
+
+
+def _confidence_gap(lifted: _Lifted, split: Split, outputs: Outputs) -> KeptPredictions:
+    """Return how honest the confidence is on the evaluation rows, and what it costs."""
+    gap = ConfidenceGap.of(
+        split.original.probabilities,
+        outputs.direct,
+        lifted.confidence,
+        outputs.prediction,
+        split.labels,
+        at_bound=lifted.at_bound,
+    )
+    values = measure_on(lifted.likelihood, split, "likelihood").metrics.values
+    return KeptPredictions(gap, {key: float(values[key]) for key in ("nll", "ece")})
 
 
 def _offer_rule(
@@ -804,6 +837,7 @@ def _entry(
         notes=fitted.notes,
         constraint_cost=fitted.constraint_cost,
         at_bound=fitted.at_bound,
+        kept=fitted.kept,
         shares=fitted.shares,
         rule=fitted.rule,
         pictures=fitted.pictures,

@@ -103,10 +103,8 @@ def lift(
     weights, heaviest = rule_weights or (None, None)
     part = rule.split(direct, prediction, weights, xp=xp, row_sum=row_sum)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
-    wide, margin = (
-        Margin.under_rule(direct.shape[1], weights, name, heaviest) for name in ("float64", dtype)
-    )
-    mass, rest = lift_rule.pool(curve, mass, rest, wide.least(prediction, xp=xp), xp=xp)
+    mass, rest = lift_rule.pool(curve, mass, rest, xp=xp)
+    margin = Margin.under_rule(direct.shape[1], weights, dtype, heaviest)
     lower = rule.lower_of(part)
     inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, lower, xp=xp)
     lifted = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)

@@ -229,8 +229,8 @@ class Lift(FittedRepair):
         class_weights = self._class_weights(classes)
         curve = fitted.curve
         margin = Margin.under_rule(classes, class_weights, np.float64)
-        least = margin.least(rows.prediction, xp=np)
-        if self.prefer == "confidence":
+        if self.prefer == "confidence" and class_weights is None:
+            least = float(margin.least(rows.prediction, xp=np))
             curve = lift_rule.pool_low(curve, masses.mass, masses.rest, least, weight)
         mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
         construction = LiftConstruction(
@@ -248,7 +248,7 @@ class Lift(FittedRepair):
             n_changed=int(rows.changed.sum()),
             n_at_lower=int((mass < margin.bound(rows.lower, rows.prediction, xp=np)).sum()),
             n_at_upper=int((rest < rule.EPSILON).sum()),
-            n_pooled=int((mass <= curve.pooled_below * least).sum()),
+            n_pooled=int((mass <= curve.pooled_below).sum()),
             prediction_given=prediction_given,
             effective_n=_effective(rows.weight),
         )
@@ -274,7 +274,7 @@ class Lift(FittedRepair):
             original, direct, prediction, class_weights=weights
         ):
             state, target = block.state, out[block.rows]
-            mass, rest = self._confidence(state, weights)
+            mass, rest = self._confidence(state)
             low = np.flatnonzero(mass < margin.bound(state.lower, state.prediction, xp=np))
             # Before the other rows are written, since ``out`` may be ``direct``.
             wide, keep = block.direct[low].astype(np.float64), state.prediction[low]
@@ -284,14 +284,10 @@ class Lift(FittedRepair):
                 rows = lift_rule.rows_at_bound(wide, keep, mass[low], self.prefer, margin)
                 target[low] = rule.make_first(rows.astype(out.dtype), keep, weights)
 
-    def _confidence(self, state: RowState, weights: Array | None) -> tuple[Array, Array]:
+    def _confidence(self, state: RowState) -> tuple[Array, Array]:
         """Return s and 1 − s of described rows."""
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        if self.curve_.pooled == 0.0:
-            return mass, rest
-        margin = Margin.under_rule(self.n_classes_, weights, np.float64)
-        least = margin.least(state.prediction, xp=arrays.namespace(mass))
-        return lift_rule.pool(self.curve_, mass, rest, least)
+        return lift_rule.pool(self.curve_, mass, rest)
 
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
@@ -299,7 +295,7 @@ class Lift(FittedRepair):
         weights = self._fitted_weights(dtype)
         state, part, wide = dispatch.describe_foreign(original, direct, prediction, weights)
         like = dispatch.weights_like(weights, wide)
-        mass, rest = self._confidence(state, like)
+        mass, rest = self._confidence(state)
         return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
     def _explain(
@@ -315,7 +311,7 @@ class Lift(FittedRepair):
         )
         margin = Margin.under_rule(direct.shape[1], weights, np.float64)
         reference, _ = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        mass, rest = self._confidence(state, weights)
+        mass, rest = self._confidence(state)
         lower, high = margin.bound(state.lower, state.prediction, xp=np), rest < rule.EPSILON
         low = np.flatnonzero(mass < lower)
         repaired = np.where(high, 1.0 - rule.EPSILON, mass)

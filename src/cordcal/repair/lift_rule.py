@@ -10,7 +10,8 @@ the prediction on top, an honest confidence and the best likelihood; two of the 
 ``prefer="confidence"``
     s stays, and the other classes are min(c · lifted, cap), such that all of them are below s
     and the row sums to one (`cap_rows`).  Where even that is impossible, because s is about 1/K
-    or less, such rows share one confidence with the next ones: their mean (`pool`).
+    or less, such rows share one confidence with the next ones: their mean (`pool`).  Under a
+    rule, which leaves few rows at the bound, s is raised just enough instead.
 ``prefer="likelihood"``
     The prediction and its largest rivals share their mass equally, the others stay
     (`project_rows`).  Of all vectors with this prediction it has the best log loss that can be
@@ -66,8 +67,8 @@ POOLED = 1.1
 class Curve(NamedTuple):
     """The parameters of s = σ(α·log b − β·log(1 − b) + γ), with α and β at least zero.
 
-    Confidences up to ``pooled_below`` are replaced by ``pooled``, both as multiples of the
-    smallest confidence that can be on top; zero if none is.
+    Confidences up to ``pooled_below`` are replaced by ``pooled``; both are zero if none is so
+    small that it cannot be on top.
     """
 
     alpha: float
@@ -158,18 +159,17 @@ def confidence(
 
 
 def pool(
-    curve: Curve, mass: Array, rest: Array, least: Array | float, *, xp: Namespace | None = None
+    curve: Curve, mass: Array, rest: Array, *, xp: Namespace | None = None
 ) -> tuple[Array, Array]:
-    """Return s and 1 − s, with one value for all confidences up to the curve's ``pooled_below``.
-
-    ``least`` is the smallest confidence that can be on top, per row or for all.
-    """
+    """Return s and 1 − s, with one value for all confidences up to ``pooled_below``."""
     if curve.pooled == 0.0:
         return mass, rest
     xp = namespace(mass) if xp is None else xp
-    pooled = mass <= curve.pooled_below * least
-    value = curve.pooled * least + 0.0 * mass
-    return xp.where(pooled, value, mass), xp.where(pooled, 1.0 - value, rest)
+    low = mass <= curve.pooled_below
+    return (
+        xp.where(low, curve.pooled + 0.0 * mass, mass),
+        xp.where(low, (1.0 - curve.pooled) + 0.0 * mass, rest),
+    )
 
 
 def rows_at_bound(
@@ -367,7 +367,7 @@ def fit_curve(
 
 
 def pool_low(
-    curve: Curve, mass: Vector, rest: Vector, least: Vector | float, weight: Vector | None
+    curve: Curve, mass: Vector, rest: Vector, least: float, weight: Vector | None
 ) -> Curve:
     """Return the curve with one confidence for the rows that are too low to be on top.
 
@@ -380,8 +380,8 @@ def pool_low(
         The fitted parameters.
     mass, rest : ndarray
         b and 1 − b of the calibration rows.
-    least : ndarray or float
-        The smallest confidence that can be on top, per row or for all.
+    least : float
+        The smallest confidence that can be on top.
     weight : ndarray, optional
         Weights of the rows.
 
@@ -389,27 +389,23 @@ def pool_low(
     --------
     >>> b = np.array([0.1, 0.2, 0.5, 0.9])
     >>> curve = pool_low(IDENTITY, b, 1.0 - b, 0.25, None)
-    >>> round(0.25 * curve.pooled_below, 3), round(0.25 * curve.pooled, 3)
+    >>> round(curve.pooled_below, 3), round(curve.pooled, 3)
     (0.7, 0.267)
     """
     w = np.ones(mass.size) if weight is None else rescale_large_weights(weight)
-    s, _ = confidence(curve, mass, rest, xp=np)
-    least = np.broadcast_to(least, s.shape)
-    multiple = s / least
-    if not (multiple[w > 0.0] < 1.0).any():
+    counted = w > 0.0
+    s, _ = confidence(curve, mass[counted], rest[counted], xp=np)
+    if s.min(initial=1.0) >= least:
         return curve
-    order = np.lexsort((w, least, multiple))
-    order = order[w[order] > 0.0]
-    multiple, w, s, least = multiple[order], w[order], s[order], least[order]
     # Equal rows are pooled together.
-    last = np.flatnonzero(np.append(multiple[1:] != multiple[:-1], True))
-    mean = np.cumsum(w * s)[last] / np.cumsum(w * least)[last]
-    enough = np.flatnonzero(mean >= POOLED)
-    end = int(enough[0] if enough.size else len(last) - 1)
-    highest, following = multiple[last[end]], multiple[last[min(end + 1, len(last) - 1)]]
+    values, group = np.unique(s, return_inverse=True)
+    mass_of_group = np.bincount(group, w[counted])
+    mean = np.cumsum(mass_of_group * values) / np.cumsum(mass_of_group)
+    enough = np.flatnonzero(mean >= POOLED * least)
+    end = int(enough[0] if enough.size else len(values) - 1)
     # Half way to the next row, so that rounding does not decide about the last one.
-    below = 0.5 * (highest + following) if following > highest else 1.01 * highest
-    return curve._replace(pooled_below=float(below), pooled=max(float(mean[end]), 1.0))
+    below = 0.5 * (values[end] + (values[end + 1] if end + 1 < len(values) else 1.0))
+    return curve._replace(pooled_below=float(below), pooled=max(float(mean[end]), least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,8 +209,8 @@ class LiftConstruction(Record):
     alpha, beta, gamma : float
         The parameters of s = σ(α·log b − β·log(1 − b) + γ).
     pooled_below, pooled : float
-        Confidences up to the first are replaced by the second, as multiples of the smallest
-        confidence that can be on top (about 1/K); zero if none is that small.
+        Confidences up to the first are replaced by the second; zero if none is so small (about
+        1/K) that it cannot be on top.
     ridge : float
         The strength of the penalty towards the identity, in rows; chosen on the calibration rows.
     credibility : float
