@@ -358,7 +358,7 @@ def check_prefer(prefer: object) -> None:
     """Raise an error unless the preference is one of the two."""
     if prefer not in ("confidence", "likelihood"):
         raise InputError(
-            "prefer", f"is {prefer!r}", 'write prefer="confidence" or prefer="likelihood"'
+            "prefer", f"is {prefer!r}", 'write "confidence" or "likelihood"'
         )
 
 
