@@ -357,9 +357,7 @@ class Lift(FittedRepair):
 def check_prefer(prefer: object) -> None:
     """Raise an error unless the preference is one of the two."""
     if prefer not in ("confidence", "likelihood"):
-        raise InputError(
-            "prefer", f"is {prefer!r}", 'write "confidence" or "likelihood"'
-        )
+        raise InputError("prefer", f"is {prefer!r}", 'write "confidence" or "likelihood"')
 
 
 @dataclass(frozen=True, slots=True)
