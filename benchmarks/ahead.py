@@ -5,7 +5,7 @@ A trial is one set and number of calibration rows, averaged over the seeds.  A c
 *lowest* if one of its outputs that keep predictions has the lowest NLL (or Brier score) of all
 of them, and *ahead* if it is also below the default, blend + lift, with every seed; *clearly
 ahead* of the default means by more than noise: every seed, and a paired t-interval of 95 %.
-`cordcal.calibrators.registry` leaves those that are never ahead out of the default list.
+Those that are never ahead, and not members of the blend, are in cordcal-study.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from cordcal.calibrators.registry import available, calibrator_class
+from cordcal.calibrators import calibrator_class
+from cordcal_study.calibrators import available
 
 RESULTS = Path(__file__).parent.parent / "docs/results/benchmark/data.parquet"
 DEFAULT = ("blend", "lift")

@@ -13,7 +13,6 @@ import tempfile
 import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import numpy as np
 import onnx
@@ -21,8 +20,8 @@ import onnxruntime
 import torch
 
 import cordcal
-from cordcal._numeric.expressions import softmax
 from cordcal.export._onnx_graph import Graph
+from cordcal.expressions import softmax
 from cordcal.onnx import export
 from cordcal.torch import PreservingModule
 from repair import medians

@@ -20,7 +20,6 @@ import importlib.util
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
 
 import tempfile
 import time
@@ -47,8 +46,8 @@ from sklearn.preprocessing import StandardScaler
 from cordcal import CORD, Lift, PreservingCalibrator
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import make
+from cordcal.calibrators.adapters import fit_calibrator
 from cordcal.calibrators.blend import Blend
-from cordcal.calibrators.crossfit import fit_calibrator
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.metrics import nll
 from repair import make_pair

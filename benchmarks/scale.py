@@ -20,8 +20,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is warm
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,7 +62,7 @@ if __name__ == "__main__":
             chunks = ((n // 20,) * 20, (100,))
             p, q = (da.map_blocks(rows, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
                     .persist() for _ in range(2))
-            cordcal.CORD().fit(p[:n // 20], q[:n // 20])  # compiled and connected
+            cordcal.CORD().fit(p[:n // 20], q[:n // 20])  # imported and connected
             start = time.perf_counter()
             cord = cordcal.CORD().fit(p, q[::-1])
             middle = time.perf_counter()

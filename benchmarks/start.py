@@ -2,7 +2,7 @@
 
     python benchmarks/start.py [--repeats 3]
 
-Every line is a new process.  Cold means that nothing was ever cached: no compiled kernels, no
+Every line is a new process.  Cold means that nothing was ever cached: no
 byte code of Python's (of any package).  Warm is the same command again.  Seconds of wall
 clock, with those of the processor in brackets, which a busy machine disturbs less; the least
 of the repeats counts.
@@ -73,10 +73,9 @@ def seconds_of(arguments: tuple[str, ...], folder: Path, caches: Path) -> tuple[
 
 def environment(caches: Path) -> dict[str, str]:
     """Return the environment of a process whose caches lie in one folder."""
-    unwanted = ("CORDCAL_ENGINE", "PYTHONDONTWRITEBYTECODE")
+    unwanted = "PYTHONDONTWRITEBYTECODE"
     return {
-        **{key: value for key, value in os.environ.items() if key not in unwanted},
-        "NUMBA_CACHE_DIR": str(caches / "numba"),
+        **{key: value for key, value in os.environ.items() if key != unwanted},
         "PYTHONPYCACHEPREFIX": str(caches / "python"),
     }
 
@@ -90,20 +89,12 @@ def run(arguments: tuple[str, ...], folder: Path, settings: dict[str, str]) -> s
 
 def first_calls(folder: Path, repeats: int) -> None:
     """Print the seconds of a first fit and transform, after the import."""
-    obstacle = folder / "no-folder"
-    obstacle.write_text("a file, so that no cache can be written below it")
-    empty = environment(folder / "never")
-    settings = {
-        "no cache": empty,
-        "a cache that cannot be written": {**empty, "NUMBA_CACHE_DIR": str(obstacle / "below")},
-        "no home": {key: value for key, value in empty.items() if key != "HOME"},
-    }
-    for name, variables in settings.items():
-        for rows, classes in SIZES:
-            code = FIRST_CALL.format(rows=rows, classes=classes)
-            runs = [run(("-c", code), folder, variables).split() for _ in range(repeats)]
-            wall, used = (min(float(times[at]) for times in runs) for at in (0, 1))
-            print(f"  {rows:>5,} × {classes:<5}{name:<34}{wall:6.2f} ({used:.2f})", flush=True)
+    for rows, classes in SIZES:
+        code = FIRST_CALL.format(rows=rows, classes=classes)
+        settings = environment(folder / "never")
+        runs = [run(("-c", code), folder, settings).split() for _ in range(repeats)]
+        wall, used = (min(float(times[at]) for times in runs) for at in (0, 1))
+        print(f"  {rows:>5,} × {classes:<5}{wall:6.2f} ({used:.2f})", flush=True)
 
 
 def main() -> None:

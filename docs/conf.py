@@ -101,6 +101,7 @@ html_sidebars = {
     "monitor": [],
     "performance": [],
     "maps": [],
+    "own-calibrator": [],
     "calarena": [],
     "compare": [],
     "results": [],

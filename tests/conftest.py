@@ -95,13 +95,9 @@ def batch_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.fixture
 def block_entries(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Set how many entries are worked on as one block of rows."""
-    from cordcal._numeric import arrays
+    from internals import set_block_entries
 
-    def set_entries(entries: int) -> None:
-        monkeypatch.setattr(arrays, "BLOCK_ENTRIES", entries)
-        monkeypatch.setitem(arrays.row_blocks.__kwdefaults__, "entries", entries)
-
-    return set_entries
+    return partial(set_block_entries, monkeypatch)
 
 
 @pytest.fixture

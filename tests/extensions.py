@@ -37,7 +37,7 @@ class Tilt(Calibrator):
 
     @classmethod
     def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
-        return expressions.softmax(expressions.plus(scores, params["bias_"], xp), xp)
+        return expressions.softmax(expressions.add_in_place(scores, params["bias_"], xp), xp)
 
 
 class TrueMassStream(MeanStream):

@@ -46,17 +46,6 @@ def product(keys: Iterable[Any], *axes: Sequence[Any], whole: Collection[Any]) -
     return params
 
 
-def alternating(pairs: Iterable[tuple[Any, ...]], values: Sequence[Any]) -> list[Any]:
-    """Return each tuple with each value, by default with one of them in turn."""
-    params = []
-    for place, pair in enumerate(pairs):
-        for at, value in enumerate(values):
-            marks = () if at == place % len(values) else (pytest.mark.exhaustive,)
-            name = "-".join(map(_name, (*pair, value)))
-            params.append(pytest.param(*pair, value, marks=marks, id=name))
-    return params
-
-
 def some(keys: Iterable[Any], default: Collection[Any]) -> list[Any]:
     """Return the keys as parameters; those not in `default` are marked `exhaustive`."""
     return [

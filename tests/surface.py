@@ -12,7 +12,7 @@ import cordcal
 
 FROZEN = Path(__file__).parent / "data" / "api.txt"
 # Modules whose public names are those of their ``__all__``.
-PACKAGES = ("calibrators", "files", "llm", "metrics", "plots", "repair", "report")
+PACKAGES = ("calibrators", "expressions", "files", "llm", "metrics", "plots", "repair", "report")
 # Adapters: the names that their own framework's users import.
 ADAPTERS = {
     "onnx": ("Export", "export"),

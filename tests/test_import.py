@@ -14,7 +14,6 @@ import cordcal
 
 HEAVY = (
     "sklearn",
-    "numba",
     "matplotlib",
     "torch",
     "dask",
@@ -85,7 +84,7 @@ def test_an_isotonic_fit_imports_no_scipy() -> None:
     assert not [name for name in loaded if name.split(".")[0] in HEAVY]
 
 
-@pytest.mark.parametrize("key", ["ts", "vs", "sms", "irova", "irm", "mcct-i", "ets"])
+@pytest.mark.parametrize("key", ["ts", "vs", "sms", "irova", "irm", "ets"])
 def test_a_loaded_model_applies_its_map_with_numpy_alone(key: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=300)

@@ -18,13 +18,11 @@ from errors import refused
 from products import product
 
 DTYPES = (np.float64, np.float32, np.float16)
-# adats needs features; test_adaptive has its turn.
-# Networks take long to train; tests/calibrators/test_networks.py has their promises.
 KEYS = [k for k in calibrators.available() if calibrators.calibrator_class(k).extra is None]
 # The first key of each module of calibrators.
 FAMILIES = {calibrators.calibrator_class(key).__module__: key for key in reversed(KEYS)}.values()
 # Fits that take minutes with a thousand classes.
-WIDE = ("ms", "sms", "dir-odir", "mcct-i")
+WIDE = ("ms", "sms", "dir-odir")
 
 
 def noisy(rows: int = 600, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

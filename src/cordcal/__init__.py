@@ -38,7 +38,6 @@ _EXPORTS: dict[str, str | None] = {
     "save": "cordcal.files.models",
     "sklearn": None,
     "torch": None,
-    "warmup": "cordcal.repair",
 }
 
 __all__ = [
@@ -68,7 +67,6 @@ __all__ = [
     "save",
     "sklearn",
     "torch",
-    "warmup",
 ]
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.monitor import Monitor
     from cordcal.files.models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator
-    from cordcal.repair import CORD, Lift, PredictionRule, lift_confidences, warmup
+    from cordcal.repair import CORD, Lift, PredictionRule, lift_confidences
 
 
 def __getattr__(name: str) -> Any:

@@ -33,8 +33,60 @@ def as_python_argument(name: str, value: str) -> str:
     >>> as_python_argument("header", "True or False")
     'header=True or False'
     """
-    is_flag = value.split(" or ")[0] in ("True", "False")
-    return f"{name}={value}" if is_flag else f'{name}="{value}"'
+    if name == "max":
+        measure, _, limit = value.partition("=")
+        return f'Gate("{measure}", {limit})'
+    is_literal = value.split(" or ")[0] in ("True", "False") or value.isdigit()
+    if name == "fitted_repair":  # a variable; for the command it is the file of a model
+        return f"repair={value}"
+    return f"{name}={value}" if is_literal else f'{name}="{value}"'
+
+
+# How options are written in messages: as arguments of Python, unless a command is running.
+_OPTION_FORMAT: ContextVar[OptionFormat] = ContextVar("option_format", default=as_python_argument)
+
+
+def option_text(name: str, value: str) -> str:
+    """Write an option in the caller's language: an argument in Python, an option in a command.
+
+    Examples
+    --------
+    >>> option_text("rule", "learnt"), option_text("preserve", "3")
+    ('rule="learnt"', 'preserve=3')
+    """
+    return _OPTION_FORMAT.get()(name, value)
+
+
+@contextmanager
+def write_options_as(option_format: OptionFormat) -> Iterator[None]:
+    """Write the options of messages in another syntax inside a ``with`` block."""
+    token = _OPTION_FORMAT.set(option_format)
+    try:
+        yield
+    finally:
+        _OPTION_FORMAT.reset(token)
+
+
+def printable(text: str) -> str:
+    r"""Return text that is safe on one line of a terminal: control characters are escaped.
+
+    Class names, keys and file names are untrusted; an escape sequence or a line break in them
+    could clear the screen or forge a line.
+
+    Examples
+    --------
+    >>> print(printable("cat\x1b[2J\u202e, dog\nok"))
+    cat\x1b[2J\u202e, dog\nok
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        # Also lone surrogates, which represent bytes of a file name that are not valid text.
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in text
+    )
 
 
 class InputError(ValueError):
@@ -84,18 +136,15 @@ class InputError(ValueError):
         self.detail, self.option = detail, option
         super().__init__(argument, reason, hint)
 
-    def message(self, option_format: OptionFormat | None = None) -> str:
-        """Return the whole message, with the proposed option in the caller's syntax."""
+    def __str__(self) -> str:
         subject = f"{self.argument}: row {self.rows[0]}" if self.rows.size else self.argument
         reason = self.reason if self.detail is None else self.detail
-        return f"{subject} {reason}; {self.hint_for(option_format)}"
+        return f"{subject} {reason}; {self.full_hint}"
 
-    def hint_for(self, option_format: OptionFormat | None = None) -> str:
-        """Return the hint, with the proposed option in the caller's syntax."""
-        return _format_hint(self.hint, self.option, option_format)
-
-    def __str__(self) -> str:
-        return self.message()
+    @property
+    def full_hint(self) -> str:
+        """The hint, with the proposed option in the caller's language."""
+        return _format_hint(self.hint, self.option)
 
     def offset_rows(self, first: int) -> Self:
         """Renumber the rows of a block whose first row is row ``first`` of the whole."""
@@ -154,7 +203,7 @@ class Interrupted(KeyboardInterrupt):
     Examples
     --------
     >>> error = Interrupted("9 rows are kept", "pass {option}", option=("resume", "True"))
-    >>> error.hint_for()
+    >>> error.full_hint
     'pass resume=True'
     """
 
@@ -162,18 +211,17 @@ class Interrupted(KeyboardInterrupt):
         self.progress, self.hint, self.option = progress, hint, option
         super().__init__(progress, hint)
 
-    def hint_for(self, option_format: OptionFormat | None = None) -> str:
-        """Return the hint, with the proposed option in the caller's syntax."""
-        return _format_hint(self.hint, self.option, option_format)
+    @property
+    def full_hint(self) -> str:
+        """The hint, with the proposed option in the caller's language."""
+        return _format_hint(self.hint, self.option)
 
     def __str__(self) -> str:
-        return f"{self.progress}; {self.hint_for()}"
+        return f"{self.progress}; {self.full_hint}"
 
 
-def _format_hint(hint: str, option: Option | None, option_format: OptionFormat | None) -> str:
-    if option is None:
-        return hint
-    return hint.replace("{option}", (option_format or as_python_argument)(*option))
+def _format_hint(hint: str, option: Option | None) -> str:
+    return hint if option is None else hint.replace("{option}", option_text(*option))
 
 
 def row_error(

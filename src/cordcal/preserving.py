@@ -37,17 +37,10 @@ from cordcal._validation.labels import (
     check_labels,
     check_predictions,
     check_weights,
-    names_to_indices,
 )
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     Name,
     check_class_names,
-    check_same_columns,
-    column_names,
-    in_column_order,
-    label_names,
-    nondefault_integers,
 )
 from cordcal._validation.scores import (
     CheckedScores,
@@ -55,10 +48,10 @@ from cordcal._validation.scores import (
     check_kind,
     check_scores,
 )
+from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators.adapters import adapted
-from cordcal.calibrators.blend import masses_held_out
-from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
+from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
+from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.repair import (
     CORD,
@@ -226,7 +219,6 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
     ) -> Self:
@@ -248,11 +240,9 @@ class PreservingCalibrator(Estimator):
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
-        features : array_like of shape (n, D), optional
-            Penultimate features, for a calibrator that needs them (``adats``).
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W). Labels and
-            weights then have the shape without that dimension, and features add theirs last.
+            weights then have the shape without that dimension.
         ignore_index : int, optional
             The label of rows or positions without a label; they are left out.
 
@@ -270,34 +260,35 @@ class PreservingCalibrator(Estimator):
             twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
             without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
-        scores, labels, prediction, sample_weight, features = align_rows(
-            scores=scores,
+        rows = match(
+            {"scores": scores},
+            class_names=self.class_names,
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
-            features=features,
+            ignore_index=ignore_index,
         )
-        names = label_names(scores, self.class_names)
+        (scores,), labels, columns = rows.matrices, rows.labels, rows.columns
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, features, prediction = layouts.rows_to_fit(
-                axis, ignore_index, scores, labels, sample_weight, features, prediction
+            scores, labels, sample_weight, prediction = layouts.rows_to_fit(
+                axis, rows.ignore_index, scores, labels, sample_weight, prediction
             )
         kind = self._kind()
         array = as_scores(scores)
-        columns = self._check_columns(scores, array.shape[1])
+        if self.class_names is not None:
+            check_class_names(self.class_names, array.shape[1])
         by_argmax = isinstance(self.rule, str) and self.rule == "argmax"
         if not isinstance(self.rule, str):
-            check_rule(self.rule, array.shape[1], "scores")  # before the calibrator is fitted
-        indices = names_to_indices(labels, array.shape, names)
-        # Predictions are of the same kind as the labels: names or column indices.
-        by_name = indices is not labels or (names and nondefault_integers(names))
-        labels = indices
+            # Before the calibrator is fitted.
+            check_rule(self.rule, array.shape[1], "scores", columns)
         if labels is not None and isinstance(self.calibrator, str | Calibrator | None):
             labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
         weight = None if sample_weight is None else check_weights(sample_weight, len(array))
         original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
         if prediction is not None:
-            original = _with_prediction(original, prediction, names)
+            keep = check_predictions(prediction, *array.shape)
+            original = replace(original, prediction=keep)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
@@ -306,12 +297,11 @@ class PreservingCalibrator(Estimator):
                 original,
                 labels,
                 weight,
-                features,
                 columns=columns,
-                label_names=names if by_name else None,
+                label_names=rows.label_names,
                 prediction_given=prediction is not None,
             )
-        self.confidence_ = self._measure_confidence(original, truth, weight, features)
+        self.confidence_ = self._measure_confidence(original, truth, weight)
         if self.confidence_ is not None and isinstance(self.repair_, Lift):
             warn_about(bound_caveats(self.confidence_.sentence))
         return self
@@ -321,7 +311,6 @@ class PreservingCalibrator(Estimator):
         original: CheckedScores,
         labels: Labels | None,
         weight: Vector | None,
-        features: ArrayLike | None,
     ) -> ConfidenceGap | None:
         """Compare confidence and accuracy on the calibration rows, or on some of many."""
         if labels is None:
@@ -332,9 +321,7 @@ class PreservingCalibrator(Estimator):
             rows = rows[weight[rows] > 0.0]
             weight = weight[rows]
         part = original.take(rows)
-        outputs = self._predict_checked(
-            part, None if features is None else np.asarray(features)[rows]
-        )
+        outputs = self._predict_checked(part)
         construction = self.construction_
         if isinstance(construction, RankingConstruction):
             construction = construction.levels[0]
@@ -354,7 +341,6 @@ class PreservingCalibrator(Estimator):
         original: CheckedScores,
         labels: ArrayLike,
         weight: Vector | None,
-        features: ArrayLike | None = None,
         *,
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
@@ -366,8 +352,8 @@ class PreservingCalibrator(Estimator):
             hint = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
             raise InputError("labels", "is missing", f"pass the true classes, {hint}")
         if not self.prefit:
-            fit_calibrator(calibrator, original, labels, weight, features)
-        direct = predict_calibrated(calibrator, original, features)
+            fit_calibrator(calibrator, original, labels, weight)
+        direct = predict_calibrated(calibrator, original)
         rows = (original.probabilities, direct)
         learnt: LearntRule | None = None
         if isinstance(self.rule, str) and self.rule == "learnt":
@@ -378,7 +364,7 @@ class PreservingCalibrator(Estimator):
             held_out = None
             if not self.prefit:
                 new = functools.partial(self._new_calibrator, original.kind)
-                held_out = masses_held_out(calibrator, new, original, labels, weight, features)
+                held_out = masses_held_out(calibrator, new, original, labels, weight)
             repair._fit(*rows, labels, original.prediction, weight, held_out=held_out)
         # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
@@ -398,7 +384,6 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
         decimals: int | None = None,
     ) -> Array:
@@ -415,8 +400,6 @@ class PreservingCalibrator(Estimator):
             float64, float32 or float16, by default that of the scores; the prediction is
             strictly the largest entry of its row in this dtype, or strictly the first under the
             rule.
-        features : array_like of shape (n, D), optional
-            As for `fit`.
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W).
         decimals : int, optional
@@ -439,13 +422,10 @@ class PreservingCalibrator(Estimator):
                 function,
                 scores,
                 out_dtype,
-                features=features,
                 axis=axis,
                 prediction=prediction,
             )
-        outputs = self.predict_both(
-            scores, prediction=prediction, dtype=dtype, features=features, axis=axis
-        )
+        outputs = self.predict_both(scores, prediction=prediction, dtype=dtype, axis=axis)
         if decimals is None:
             return outputs.repaired
         repaired = to_numpy(outputs.repaired)
@@ -459,9 +439,7 @@ class PreservingCalibrator(Estimator):
         ).reshape(last.shape)
         return array_like(np.moveaxis(rounded, -1, -1 if axis is None else axis), scores)
 
-    def direct_proba(
-        self, scores: ArrayLike, *, features: ArrayLike | None = None, axis: int | None = None
-    ) -> Array:
+    def direct_proba(self, scores: ArrayLike, *, axis: int | None = None) -> Array:
         """Return the direct probabilities, the calibrator's own output in its own dtype.
 
         They are not rounded to the dtype of the scores, which could change their argmax.
@@ -469,19 +447,15 @@ class PreservingCalibrator(Estimator):
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = np.dtype(np.float64)
-            return self._predict_lazily(
-                lazy, self.direct_proba, scores, out_dtype, features=features, axis=axis
-            )
-        aligned, features = align_rows(scores=scores, features=features)
-        if layouts.is_dense(axis, aligned):
+            return self._predict_lazily(lazy, self.direct_proba, scores, out_dtype, axis=axis)
+        (values,) = self._match(scores).matrices
+        if layouts.is_dense(axis, values):
             # Any predictions will do: direct probabilities do not depend on them.
             assert axis is not None
-            prediction = np.zeros(np.delete(np.shape(aligned), axis), dtype=np.intp)
-            return self._predict_dense(to_numpy(aligned), None, features, axis, prediction).direct
-        self._check_fitted("repair_")
-        columns = self._reorder_columns(aligned)
-        original = CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
-        return array_like(predict_calibrated(self.calibrator_, original, features), scores)
+            prediction = np.zeros(np.delete(np.shape(values), axis), dtype=np.intp)
+            return self._predict_dense(to_numpy(values), None, axis, prediction).direct
+        original = CheckedScores.from_scores(values, self._kind(), classes=self.n_classes_)
+        return array_like(predict_calibrated(self.calibrator_, original), scores)
 
     def predict_both(
         self,
@@ -489,14 +463,13 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
-        features: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Outputs:
         """Return the direct and the repaired probabilities in one pass.
 
         Parameters
         ----------
-        scores, prediction, dtype, features, axis
+        scores, prediction, dtype, axis
             As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
@@ -504,19 +477,18 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``prediction``.
         """
-        if type(scores) is np.ndarray and prediction is None and features is None and axis is None:
+        if type(scores) is np.ndarray and prediction is None and axis is None:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
-            return self._predict_checked(original, None, _output_dtype(dtype, original.raw))
-        scores, prediction, features = align_rows(
-            scores=scores, prediction=prediction, features=features
-        )
-        if layouts.is_dense(axis, scores):
-            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis, prediction)
+            return self._predict_checked(original, _output_dtype(dtype, original.raw))
+        rows = self._match(scores, prediction)
+        (values,), prediction = rows.matrices, rows.prediction
+        if layouts.is_dense(axis, values):
+            outputs = self._predict_dense(to_numpy(values), dtype, axis, prediction)
         else:
-            original = self._checked(scores, prediction)
+            original = self._checked(values, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
-            outputs = self._predict_checked(original, features, out_dtype)
+            outputs = self._predict_checked(original, out_dtype)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -543,15 +515,16 @@ class PreservingCalibrator(Estimator):
                 axis=axis,
                 prediction=prediction,
             )
-        scores, prediction = align_rows(scores=scores, prediction=prediction)
-        if layouts.is_dense(axis, scores):
+        rows = self._match(scores, prediction)
+        (values,), prediction = rows.matrices, rows.prediction
+        if layouts.is_dense(axis, values):
             assert axis is not None
-            views = layouts.row_views(axis, [scores], [prediction])
+            views = layouts.row_views(axis, [values], [prediction])
             predicted = np.concatenate(
                 [to_numpy(self.predict(view, prediction=own)) for _, (view,), (own,) in views]
             )
-            return predicted.reshape(np.delete(np.shape(scores), axis))
-        array = self._as_fitted(scores)
+            return predicted.reshape(np.delete(np.shape(values), axis))
+        array = as_scores(values, self.n_classes_)
         check_scores(array, self._kind())
         indices = self._prediction_of(array, prediction)
         if self._output_names() is None:
@@ -568,17 +541,13 @@ class PreservingCalibrator(Estimator):
                     "pass prediction=",
                 )
             return np.asarray(scores.argmax(axis=1))
-        names = self.columns_ if self._output_names() is None else self.classes_.tolist()
-        return _prediction_indices(prediction, scores.shape, names)
+        return check_predictions(prediction, *scores.shape)
 
     def _predict_checked(
-        self,
-        original: CheckedScores,
-        features: ArrayLike | None = None,
-        dtype: npt.DTypeLike = np.float64,
+        self, original: CheckedScores, dtype: npt.DTypeLike = np.float64
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
-        direct = predict_calibrated(self.calibrator_, original, features)
+        direct = predict_calibrated(self.calibrator_, original)
         repaired = self.repair_._transform_rows(
             original.probabilities, direct, original.prediction, dtype
         )
@@ -588,7 +557,6 @@ class PreservingCalibrator(Estimator):
         self,
         scores: Floats,
         dtype: npt.DTypeLike | None,
-        features: ArrayLike | None,
         axis: int | None,
         prediction: ArrayLike | None,
     ) -> Outputs:
@@ -596,16 +564,12 @@ class PreservingCalibrator(Estimator):
         assert axis is not None
         direct = np.empty(scores.shape)
         repaired = np.empty(scores.shape, _output_dtype(dtype, scores))
-        if features is not None:
-            features = np.asarray(features)
-            features = features.reshape(-1, features.shape[-1])
         predictions: list[Predictions] = []
         views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [prediction])
         for first, views, (own,) in views_of_rows:
             rows, direct_rows, repaired_rows = views
-            part = None if features is None else features[first : first + len(rows)]
             with renumber_rows(first):
-                outputs = self.predict_both(rows, prediction=own, dtype=dtype, features=part)
+                outputs = self.predict_both(rows, prediction=own, dtype=dtype)
             direct_rows[:], repaired_rows[:] = outputs.direct, outputs.repaired
             predictions.append(outputs.prediction)
         shape = np.delete(scores.shape, axis)
@@ -623,12 +587,12 @@ class PreservingCalibrator(Estimator):
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
-                "features, axis and prediction",
+                "axis and prediction",
                 "are not supported for dask collections",
                 "leave them out",
             )
         self._check_fitted("repair_")
-        return lazy.apply(function, self._reorder_columns(scores), dtype, shape=shape)
+        return lazy.apply(function, self._match(scores).matrices[0], dtype, shape=shape)
 
     @property
     def construction_(self) -> Construction | RankingConstruction | LiftConstruction:
@@ -690,34 +654,25 @@ class PreservingCalibrator(Estimator):
 
         return clone(calibrator, safe=False)
 
-    def _check_columns(self, scores: ArrayLike, classes: int) -> list[str] | None:
-        """Return the names of the columns: ``class_names``, else those of a data frame."""
-        if self.class_names is None:
-            return column_names(scores)
-        names = list(check_class_names(self.class_names, classes))
-        check_same_columns(column_names(scores), "scores", names, "class_names")
-        return names
+    def _match(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> MatchedRows:
+        """Match rows with each other, and columns with those of fit."""
+        self._check_fitted("repair_")
+        names = self._output_names()
+        return match(
+            {"scores": scores},
+            fitted_names=self.columns_ if names is None else names,
+            fitted_source="fit" if self.class_names is None else "class_names",
+            prediction=prediction,
+        )
 
     def _checked(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> CheckedScores:
-        """Return validated scores, with the columns of fit and the predictions passed."""
+        """Return matched scores, validated, with the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
-        if type(scores) is not np.ndarray:
-            scores = self._reorder_columns(scores)
         checked = CheckedScores.from_scores(scores, self._kind(), classes=self.n_classes_)
         if prediction is None and not self._prediction_given:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
-
-    def _as_fitted(self, scores: ArrayLike) -> Floats:
-        """Return scores as an array, with the columns of fit."""
-        self._check_fitted("repair_")
-        return as_scores(self._reorder_columns(scores), self.n_classes_)
-
-    def _reorder_columns(self, scores: ArrayLike) -> ArrayLike:
-        """Return a data frame with its columns in the order of fit; other scores unchanged."""
-        source = "fit" if self.class_names is None else "class_names"
-        return in_column_order(scores, "scores", self.columns_, source)
 
     def _output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
@@ -839,24 +794,6 @@ def new_repair(
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
         raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
     return Lift(**own)
-
-
-def _with_prediction(
-    original: CheckedScores, prediction: ArrayLike, names: Sequence[Name] | None
-) -> CheckedScores:
-    """Return the scores with these predictions instead of their argmax."""
-    return replace(original, prediction=_prediction_indices(prediction, original.raw.shape, names))
-
-
-def _prediction_indices(
-    prediction: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
-) -> Predictions:
-    """Return predictions, which may be class names, as column indices."""
-    try:
-        indices = names_to_indices(prediction, shape, names)
-    except InputError as error:
-        raise error.with_argument("prediction") from None
-    return check_predictions(indices, shape[0], shape[1])
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

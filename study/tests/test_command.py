@@ -10,7 +10,7 @@ import pytest
 import cordcal_study
 
 # Without pydantic, which typer itself loads for the help of a command.
-HEAVY = {"matplotlib", "scipy", "sklearn", "numba", "pyarrow", "h5py"}
+HEAVY = {"matplotlib", "scipy", "sklearn", "pyarrow", "h5py"}
 
 
 @pytest.mark.parametrize(

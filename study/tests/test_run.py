@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCES = os.pathsep.join([str(ROOT / "src"), str(ROOT / "study" / "src")])
 STUDY = """\
 title = "Small <study>"
 seeds = [0, 1]
@@ -74,7 +75,7 @@ def command(folder: Path, *arguments: object, file: str = "study.toml") -> list[
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUTF8": "1"}
+    return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUTF8": "1"}
 
 
 def run(

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.calibrators.registry import of_role
 from cordcal_study import read_study, run_study
+from cordcal_study.calibrators import of_role
 from cordcal_study.cells import Plan
 from cordcal_study.data import load_set
 from cordcal_study.schema import find_lines, line_of

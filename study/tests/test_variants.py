@@ -190,7 +190,7 @@ def test_an_interrupted_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     variant = VariantCORD().fit(P, Q)
     before = dict(vars(variant))
-    monkeypatch.setattr("cordcal_study.repairs.CalibrationRows.construct", interrupt)
+    monkeypatch.setattr("cordcal_study.repairs.construct", interrupt)
     with pytest.raises(KeyboardInterrupt):
         variant.fit(Q, P)
     with pytest.raises(InputError):

@@ -54,14 +54,3 @@ def test_mean_is_rounded_once() -> None:
     values = np.array([0.1] * 10)
     assert ExactSum.of(values).mean(ExactSum.count(10)) == 0.1
     assert values.mean() == pytest.approx(0.1)
-
-
-def test_bins_hold_the_same_integer() -> None:
-    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
-    bins = np.zeros((2048, 2), dtype=np.int64)
-    for value in values:
-        bits = int(np.float64(value).view(np.int64))
-        exponent, mantissa = (bits >> 52) & 0x7FF, (bits & ((1 << 52) - 1)) | (1 << 52)
-        sign = -1 if value < 0 else 1
-        bins[exponent] += (sign * (mantissa & 0xFFFFFFFF), sign * (mantissa >> 32))
-    assert ExactSum.of_bins(bins) == ExactSum.of(values)

@@ -198,7 +198,7 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
     (sentence,) = warnings_of(logits, labels)
     assert "is below the most frequent class's share (69.7 %)" in sentence
     # Predictions that are related to the labels may be of a weighted classifier.
-    assert 'rule="learnt" (--rule learnt)' in sentence
+    assert 'rule="learnt"' in sentence
     PreservingCalibrator("ts", rule="learnt").fit(logits, labels)
     with pytest.warns(UserWarning, match="are the labels those of these rows"):
         PreservingCalibrator("ts", rule="learnt").fit(logits, rng.permutation(labels))

@@ -73,24 +73,6 @@ def test_preserved(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(model.predict_proba(LOGITS), expected)
 
 
-def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    model = calibrators.make("adats", epochs=1).fit(LOGITS, LABELS, features=LOGITS)
-    before = state_of(model)
-    with pytest.raises(InputError):
-        model.fit(MORE, MORE_LABELS, features=MORE[:9])
-    train = type(model)._train
-
-    def half(self: Any, *rows: Any) -> None:
-        train(self, *rows)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(type(model), "_train", half)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(MORE, MORE_LABELS, features=MORE)
-    assert unchanged(model, before)
-
-
 @pytest.mark.parametrize("prefer", ["confidence", "likelihood"])
 def test_lift(prefer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lift = Lift(prefer).fit(P, Q, LABELS[:50])

@@ -8,20 +8,15 @@ import numpy as np
 import pytest
 
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
-from cordcal._errors import merge_errors, raise_first, renumber_rows
+from cordcal._errors import merge_errors, raise_first, renumber_rows, write_options_as
 from cordcal._validation.scores import score_errors
-from cordcal.repair.numpy_engine import pair_errors
+from cordcal.repair.engine import pair_errors
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
 RNG = np.random.default_rng(3)
 SOUND = RNG.dirichlet(np.ones(CLASSES), ROWS)
 LABELS = RNG.integers(CLASSES, size=ROWS)
 BAD = np.array([5, 26_500, 59_999])
-
-
-@pytest.fixture(params=["compiled", "array"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
 
 
 def spoiled(value: float, rows: np.ndarray = BAD) -> np.ndarray:
@@ -46,7 +41,6 @@ def error_of(function, *arguments, **named) -> InputError:
     ],
 )
 @pytest.mark.parametrize("preserve", [1, 2])
-@pytest.mark.usefixtures("engine")
 def test_repair_reports_all_rows_per_reason(value: float, reason: str, preserve: int) -> None:
     bad = spoiled(value)
     bad[100, 0] = np.nan if reason != "contains NaN" else np.inf
@@ -127,7 +121,25 @@ def test_rows_of_blocks_are_renumbered() -> None:
 def test_an_option_is_formatted_in_the_syntax_of_the_caller() -> None:
     error = error_of(calibrators.make("ts").fit, SOUND[:50], LABELS[:50])
     assert 'write input="probabilities"' in str(error)
-    assert "write --input probabilities" in error.message(lambda name, to: f"--{name} {to}")
+    with write_options_as(lambda name, to: f"--{name} {to}"):
+        assert "write --input probabilities" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda p, y: metrics.ece(y, p), "the order is (probabilities, labels)"),
+        (lambda p, y: metrics.ece(p, y[:, None]), "labels.ravel()"),
+        (lambda p, y: metrics.ece(p, np.eye(2, dtype=int)[y]), "labels.argmax(axis=1)"),
+        (lambda p, y: metrics.ece(p[0], y), "probabilities[None]"),
+        (lambda p, y: metrics.ece(p[:, 1:], y), "np.column_stack([1 - probabilities"),
+        (lambda p, y: calibrators.make("ts").fit(y, p), "the order is (scores, labels)"),
+        (lambda p, y: calibrators.make("ts").fit(p, p), "the order is (scores, labels)"),
+    ],
+)
+def test_mistakes_of_shape_name_the_fix(call, words: str) -> None:
+    probabilities, labels = np.array([[0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]), np.array([1, 0, 0])
+    assert words in str(error_of(call, probabilities, labels))
 
 
 def test_errors_can_be_pickled() -> None:

@@ -22,7 +22,7 @@ from cordcal import (
     lift_confidences,
     metrics,
 )
-from cordcal._validation.layouts import align_rows
+from cordcal._validation.table import match
 from cordcal.calibrators import make
 from cordcal.evaluate.gates import Gate, check
 
@@ -70,19 +70,6 @@ def checked(q: Any, p: Any, y: Any) -> Any:
     return check(q, y, gates=gates, original=p, groups=y).to_dict()
 
 
-def adaptive(p: Any, q: Any, y: Any) -> Any:
-    pytest.importorskip("torch")
-    model = make("adats", epochs=2, input="probabilities").fit(p, y, features=q)
-    return model.predict_proba(p, features=q)
-
-
-def adaptive_repaired(p: Any, q: Any, y: Any) -> Any:
-    pytest.importorskip("torch")
-    calibrator = make("adats", epochs=2, input="probabilities")
-    model = PreservingCalibrator(calibrator).fit(p, y, features=q)
-    return model.predict_proba(p, features=q), model.direct_proba(p, features=q)
-
-
 def constructed(p: Any, q: Any, w: Any) -> Any:
     return CORD().construct([{"original": p, "direct": q, "sample_weight": w}]).eta_
 
@@ -106,11 +93,9 @@ def streamed(p: Any, y: Any, w: Any) -> Any:
 
 FUNCTIONS: dict[str, Function] = {
     "PreservingCalibrator.fit": preserved,
-    "PreservingCalibrator(adats)": adaptive_repaired,
     "calibrator.fit": lambda p, y, w: (
         make("vs", input="probabilities").fit(p, y, sample_weight=w).predict_proba(ORIGINAL)
     ),
-    "adats": adaptive,
     "compare": compared,
     "compare(Given)": compared_elsewhere,
     "audit": audited,
@@ -245,7 +230,7 @@ def series(index: Any, values: Any = None) -> Any:
 
 
 def matched(first: Any, second: Any) -> list[int]:
-    return align_rows(scores=first, labels=second)[1].tolist()
+    return match({"scores": first}, labels=second).labels.tolist()
 
 
 def test_equal_indices_with_repeated_entries_go_by_position() -> None:
@@ -336,19 +321,21 @@ def test_orders_that_differ_next_to_scores_in_an_unknown_one_are_refused(scores:
     labels = series([5, 2, 9])
     weight = labels.iloc[[2, 0, 1]]
     with pytest.raises(InputError) as caught:
-        align_rows(scores=scores, labels=labels, sample_weight=weight)
+        match({"scores": scores}, labels=labels, sample_weight=weight)
     assert caught.value.argument == "sample_weight"
     assert "sample_weight.loc[labels.index]" in caught.value.hint
-    aligned = align_rows(scores=scores, labels=labels, sample_weight=labels)
-    assert [list(column) for column in aligned] == [[0, 1, 2]] * 3
+    rows = match({"scores": scores}, labels=labels, sample_weight=labels)
+    columns = (*rows.matrices, rows.labels, rows.sample_weight)
+    assert [list(column) for column in columns] == [[0, 1, 2]] * 3
 
 
 def test_what_has_no_index_goes_by_position_with_the_first_argument() -> None:
     scores = series([5, 2, 9])
     labels = scores.iloc[[2, 0, 1]]
     for weight in (np.arange(3), series([0, 1, 2])):
-        aligned = align_rows(scores=scores, labels=labels, sample_weight=weight)
-        assert [list(column) for column in aligned] == [[0, 1, 2]] * 3
+        rows = match({"scores": scores}, labels=labels, sample_weight=weight)
+        columns = (*rows.matrices, rows.labels, rows.sample_weight)
+        assert [list(column) for column in columns] == [[0, 1, 2]] * 3
 
 
 def test_other_lengths_are_left_to_the_checks_of_shapes() -> None:
@@ -416,4 +403,4 @@ def test_a_module_that_another_thread_is_loading(
     """It is in sys.modules already, and still empty."""
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     scores, labels = np.eye(3), [0, 1, 2]
-    assert align_rows(scores=scores, labels=labels)[1] is labels
+    assert match({"scores": scores}, labels=labels).labels is labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 KINDS = {
-    "rows": "rows through both engines and three dtypes",
+    "rows": "rows in three dtypes",
     "files": "damaged files of all eight formats",
     "models": "hostile model files",
     "names": "commands with names that steer terminals",

@@ -13,7 +13,7 @@ import cordcal
 from attacks.promises import Rng, command, damaged, hold, logits_and_labels, strictly_top, untouched
 
 CLASSES = 4
-KEYS = ("ts", "vs", "ms", "irova", "mcct-i", "ets")
+KEYS = ("ts", "vs", "ms", "irova", "ets")
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 3, 2**70, 1e308, -1e-320, "", "x\x1b[2J", "probabilities", [], [1, [2]],
     {}, {"a": {}}, [0.5] * 4, "__import__('os')",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -82,20 +81,6 @@ def untouched(folder: Path, *outputs: str) -> Iterator[None]:
 
 def _contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@contextlib.contextmanager
-def setting(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for a while."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def damaged(data: bytes, rng: Rng) -> bytes:

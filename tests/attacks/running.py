@@ -25,7 +25,7 @@ PATIENCE = 10.0  # seconds a run, the promise about hangs
 # Trials of several runs: one undisturbed, up to three killed and one resumed; three; one that waits
 # for up to four workers to start again, and is resumed; or eight commands twice.
 RUNS = {"kills": 5, "races": 3, "workers": 9, "encodings": 16}
-# Imports, and kernels that are compiled for the first time, do not count as part of a trial.
+# Imports do not count as part of a trial.
 START = 600.0
 
 
@@ -43,8 +43,6 @@ def work(kind: str, first: int, parent: Connection) -> None:
     """Run trials from a number on, and report each."""
     module = import_module(f"attacks.{kind}")
     attempt(module, kind, 0)  # what the first trial imports
-    if hasattr(module, "compile_kernels"):
-        module.compile_kernels()
     if kind == "files":
         module.import_formats()
     parent.send("ready")

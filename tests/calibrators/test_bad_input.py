@@ -11,7 +11,7 @@ import pytest
 from cordcal import calibrators
 from errors import refused
 
-from .conftest import fit_map, make_map, noisy_logits, softmax
+from .conftest import noisy_logits, softmax
 
 LOGITS, LABELS = noisy_logits(50, 3)
 LOGITS -= 10.0
@@ -38,16 +38,6 @@ def fit(scores=LOGITS, labels=LABELS, *, key: str = "ts", **params) -> object:
 def test_labels(labels: np.ndarray, rows: Sequence[int], facts: list[str]) -> None:
     with refused("labels", rows=rows, naming=facts):
         fit(labels=labels)
-
-
-@pytest.mark.parametrize("key", calibrators.available())
-def test_every_calibrator_refuses(key: str) -> None:
-    with refused("labels", rows=range(50), naming=["9", "0..2"]):
-        fit_map(make_map(key), LOGITS, np.full(50, 9))
-    with refused("scores", rows=[7], naming="NaN"):
-        fit_map(make_map(key), changed(7, 1, np.nan), LABELS)
-    with refused("scores", option="input"):
-        fit_map(make_map(key), softmax(LOGITS), LABELS)
 
 
 def changed(row: int, column: int, value: float) -> np.ndarray:

@@ -25,7 +25,8 @@ from cordcal.calibrators import (
 )
 from cordcal.calibrators import blend as blend_module
 from cordcal.calibrators._base import Size
-from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
+from cordcal.calibrators._simplex import best_shares
+from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
 from errors import refused
@@ -247,7 +248,7 @@ def confident_rows(n: int = 1500, classes: int = 12) -> tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("draw", [rows, confident_rows])
-@pytest.mark.parametrize("key", [*_MEMBERS, "ms", "cir", "venn-abers", "ts-tva", "platt", "hts"])
+@pytest.mark.parametrize("key", [*_MEMBERS, "ms", "cir", "ts-tva", "platt", "hts"])
 def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
     key: str, draw, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,16 +265,6 @@ def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
     first, second = (np.log(np.maximum(x.likelihood, 1e-12)) for x in (near, cold))
     assert abs(np.average(first - second, weights=weight)) < 3e-6
     assert np.abs(near.masses.mass - cold.masses.mass).mean() < 3e-6
-
-
-def test_the_folds_of_a_spline_are_splines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_base, "MIN_ENTRIES_TO_SHARE", 1)
-    scores, labels = rows()
-    original, folds = CheckedScores.from_scores(scores, "logits"), Folds.of(scores, labels, 5, 0)
-    fitted = make("spline").fit(scores, labels)
-    near = cross_fit(fitted, folds.rows(original, labels, None)).likelihood
-    cold = cross_fit_any(lambda: make("spline"), original, labels, None, folds).likelihood
-    assert np.abs(near - cold).max() < 1e-3  # its search ends within that, in any order of rows
 
 
 def test_fits_on_all_rows_do_not_depend_on_folds() -> None:
@@ -633,7 +624,6 @@ def test_one_member_is_that_member() -> None:
         ({"members": ()}, "members", "()"),
         ({"members": "ts"}, "members", "'ts'"),
         ({"members": ("ts", "ts")}, "members", "'ts'"),
-        ({"members": ("ts", "adats")}, "members", "'adats'"),
         ({"members": ("ts", "blend")}, "members", "'blend'"),
         ({"members": ("tz",)}, "calibrator", "'tz'"),
         ({"folds": 1}, "folds", "1"),
@@ -684,7 +674,7 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
 ) -> None:
     scores, labels = rows(400)
     blend = Blend().fit(scores, labels)
-    monkeypatch.setattr(blend_module, "BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(blend_module, "CACHED_ENTRIES", 64)
     thread_entries(64)
     predicted, names = [], set()
     original = TemperatureScaling._map

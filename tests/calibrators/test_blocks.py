@@ -12,7 +12,7 @@ import cordcal
 from cordcal import calibrators
 from cordcal.calibrators import _base, temperature
 
-from .conftest import BRIEF, fit_map, make_map, noisy_logits, predict_map
+from .conftest import BRIEF, make_map, noisy_logits
 
 ROWS, CLASSES = 230, 5
 ENTRIES = 64  # blocks of 12 rows, the last one shorter
@@ -25,15 +25,15 @@ def test_a_calibrator_in_blocks(
     scores, labels = noisy_logits(ROWS, CLASSES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # networks with little training do not converge
-        whole = fit_map(make_map(key), scores, labels)
-        expected = predict_map(whole, scores)
+        whole = make_map(key).fit(scores, labels)
+        expected = whole.predict_proba(scores)
         block_entries(ENTRIES)
-        monkeypatch.setattr(_base, "BLOCK_ENTRIES", ENTRIES)
+        monkeypatch.setattr(_base, "CACHED_ENTRIES", ENTRIES)
         if key not in BRIEF:  # fits that converge, from a start on every fifth row
             monkeypatch.setattr(temperature, "_SUBSAMPLE_ENTRIES", ROWS * CLASSES // 5)
-        np.testing.assert_allclose(predict_map(whole, scores), expected, rtol=1e-12)
-        again = fit_map(make_map(key), scores, labels)
-    np.testing.assert_allclose(predict_map(again, scores), expected, atol=1e-6)
+        np.testing.assert_allclose(whole.predict_proba(scores), expected, rtol=1e-12)
+        again = make_map(key).fit(scores, labels)
+    np.testing.assert_allclose(again.predict_proba(scores), expected, atol=1e-6)
 
 
 def test_the_default_in_blocks(block_entries: Callable[[int], None]) -> None:

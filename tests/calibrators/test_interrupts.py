@@ -15,7 +15,7 @@ from cordcal.calibrators._affine_loss import VectorProblem
 CLASSES = 300
 
 
-@pytest.mark.parametrize("key", ["mcct-i", "vs", "svs"])
+@pytest.mark.parametrize("key", ["vs", "svs"])
 def test_a_fit_of_many_classes_is_interrupted(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=600)

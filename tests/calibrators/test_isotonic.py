@@ -13,13 +13,9 @@ from cordcal.calibrators._curves import (
     fit_knots,
     group_starts,
     interpolate,
-    venn_abers_knots,
 )
-from cordcal.repair import kernels
 
 from .conftest import noisy_logits, softmax
-
-ENGINES = ("array", "compiled") if kernels.installed() else ("array",)
 
 
 def reference_irova(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:
@@ -58,9 +54,7 @@ def test_pooling_in_rounds_is_isotonic_regression(rows: int) -> None:
 
 def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tuple]:
     """Return knots of each curve: of few and many, close, equal and negative abscissas."""
-    x, positive = rng.random((curves, 60)) ** 8, rng.random((curves, 60)) < 0.3
-    if kind == "venn-abers":
-        return [venn_abers_knots(*pair) for pair in zip(x, positive, strict=True)]
+    x = rng.random((curves, 60)) ** 8
     knots = [np.sort(row[: rng.integers(1, 60)]) for row in x]
     if kind == "few":
         knots = [row[:5] for row in knots]
@@ -71,12 +65,10 @@ def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tupl
     return [(row, np.sort(rng.integers(0, 9, row.size) / 8)) for row in knots]
 
 
-@pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative", "venn-abers"])
+@pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative"])
 @pytest.mark.parametrize("curves", [1, 7])
 @pytest.mark.parametrize("power", [1, 40])  # with 40 most entries lie on the first level
-def test_interpolation_is_numpys_to_the_bit(
-    kind: str, curves: int, power: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpolation_is_numpys_to_the_bit(kind: str, curves: int, power: int) -> None:
     rng = np.random.default_rng(curves)
     for rows in (1, 50, 2500):
         knots = random_curves(kind, curves, rng)
@@ -90,9 +82,7 @@ def test_interpolation_is_numpys_to_the_bit(
         parts = [np.interp(column, *curve) for column, curve in zip(columns, knots, strict=True)]
         expected = np.stack(parts, axis=1) if curves == 7 else parts[0]
         params = curve_parameters(knot_x, knot_y, start if curves == 7 else None)
-        for engine in ENGINES:
-            monkeypatch.setenv("CORDCAL_ENGINE", engine)
-            np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
+        np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
 
 
 def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:

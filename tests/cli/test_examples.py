@@ -58,8 +58,6 @@ def test_example(call, tmp_path: Path, example: str) -> None:
     arguments = shlex.split(example)
     if arguments[0] == "export":
         pytest.importorskip("onnxruntime")
-    if arguments[0] == "warmup":
-        pytest.importorskip("numba")
     if arguments[0] in ("apply", "export"):
         repair = arguments[1].startswith("cord")
         fits = [text for text in EXAMPLES if text.startswith("fit")]

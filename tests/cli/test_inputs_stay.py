@@ -22,7 +22,7 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "network_output",
-    "key", "columns", "labels_column", "features_columns", "weights_column", "groups_column",
+    "key", "columns", "labels_column", "weights_column", "groups_column",
     "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
     "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
@@ -44,7 +44,6 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     np.save(tmp_path / "y.npy", labels)
     np.save(tmp_path / "w.npy", np.ones(len(labels)))
     np.save(tmp_path / "g.npy", labels % 2)
-    np.save(tmp_path / "f.npy", logits[:, :2])
     (tmp_path / "names.txt").write_text("\n".join(names))
     (tmp_path / "gates.toml").write_text("[max]\nnll = 9\n")
     report = softmax(logits, axis=1)
@@ -70,7 +69,6 @@ CASES = [
     (("fit", "s.csv", *TS, "--output"), "s.csv"),
     (("fit", "s.csv", *TS, "--labels", "y.npy", "--output"), "y.npy"),
     (("fit", "s.csv", *TS, "--weights", "w.npy", "--output"), "w.npy"),
-    (("fit", "s.csv", *TS, "--features", "f.npy", "--output"), "f.npy"),
     (("fit", "s.csv", *TS, "--class-names", "names.txt", "--output"), "names.txt"),
     (("fit", *PAIR, "--output"), "s.csv"),
     (("fit", *PAIR, "--output"), "q.csv"),

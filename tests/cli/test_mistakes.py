@@ -300,16 +300,6 @@ def test_the_input_is_checked_before_the_output(
     assert errors.count("\n") == 1
 
 
-def test_features_are_asked_for_by_their_key(call, folder: Path) -> None:
-    pytest.importorskip("torch", reason="adats is trained with torch")
-    code, _, errors = call("fit", "s.npz", "--calibrator", "adats")
-    assert code == 2
-    assert (
-        "the key features is missing: adats needs the classifier's penultimate features; pass them"
-        in errors
-    )
-
-
 def test_labels_without_the_prefix_of_the_columns(call, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.2,0.8,dog\n")
     code, _, errors = call("fit", "s.csv", "--output", "m")
@@ -319,8 +309,8 @@ def test_labels_without_the_prefix_of_the_columns(call, tmp_path: Path) -> None:
 
 def test_help_is_wrapped_by_the_terminal_alone(call) -> None:
     """Ends of lines of a docstring would remain in a terminal of another width."""
-    lines = [line.strip() for line in call("warmup", "--help")[1].splitlines()]
-    (line,) = [line for line in lines if line.startswith("Later processes load them")]
+    lines = [line.strip() for line in call("check", "--help")[1].splitlines()]
+    (line,) = [line for line in lines if line.startswith("A gate limits a metric")]
     following = lines[lines.index(line) + 1]
     assert len(line) + len(following.split()[0]) >= 78
 

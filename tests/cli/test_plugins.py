@@ -1,15 +1,16 @@
-"""Commands of other packages: found by their entry points, and never in the way of others."""
+"""Commands of other distributions: known by name, and never in the way of others."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, EntryPoints
+from types import ModuleType
 
 import pytest
 import typer
 
 from cordcal.cli import plugins
-from cordcal.cli.plugins import GROUP, add_command, echo
+from cordcal.cli.plugins import add_command, echo
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -24,25 +25,20 @@ def register(app: typer.Typer) -> None:
 
 
 @pytest.fixture
-def entries(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Entry points of the group by name, instead of those that are installed."""
-    entries: dict[str, str] = {}
-
-    def entry_points(**select: str) -> EntryPoints:
-        return EntryPoints(
-            EntryPoint(name, value, GROUP) for name, value in entries.items()
-        ).select(**select)
-
-    monkeypatch.setattr(plugins, "entry_points", entry_points)
-    return entries
+def greetings(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A distribution with the command ``hello``; its module ``greetings.command``."""
+    module = ModuleType("greetings.command")
+    monkeypatch.setattr(plugins, "_DISTRIBUTIONS", {"hello": "greetings"})
+    monkeypatch.setattr(plugins, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "greetings", ModuleType("greetings"))
+    monkeypatch.setitem(sys.modules, "greetings.command", module)
+    return module
 
 
-def test_a_command_of_another_package_is_listed_and_runs(
-    call: Call, entries: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_a_command_of_another_distribution_is_listed_and_runs(
+    call: Call, greetings: ModuleType
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "greetings", __import__("types").ModuleType("g"))
-    monkeypatch.setattr("greetings.register", register, raising=False)
-    entries["hello"] = "greetings:register"
+    greetings.register = register  # type: ignore[attr-defined]
     code, out, _ = call("--help")
     assert code == 0
     assert "Greet someone." in out
@@ -53,10 +49,8 @@ def test_a_command_of_another_package_is_listed_and_runs(
     assert call("hello")[0] == 2
 
 
-def test_a_broken_package_is_one_sentence_and_other_commands_run(
-    call: Call, entries: dict[str, str]
-) -> None:
-    entries["hello"] = "no_such_package.command:register"
+@pytest.mark.usefixtures("greetings")
+def test_a_broken_distribution_is_one_sentence_and_other_commands_run(call: Call) -> None:
     code, out, _ = call("--help")
     assert code == 0
     assert "Not available" in out
@@ -64,13 +58,16 @@ def test_a_broken_package_is_one_sentence_and_other_commands_run(
     for arguments in ((), ("--help",), ("a", "--option", "b")):
         code, out, errors = call("hello", *arguments)
         assert (code, out) == (2, "")
-        assert errors.startswith("cordcal: cordcal hello cannot be loaded from no_such_package")
-        assert "ModuleNotFoundError" in errors
-        assert "pip install --upgrade no_such_package" in " ".join(errors.split())
+        assert errors.startswith("cordcal: cordcal hello cannot be loaded from greetings")
+        assert "AttributeError" in errors
+        assert "pip install --upgrade greetings" in " ".join(errors.split())
     assert call("--version")[0] == 0
 
 
-def test_a_package_that_is_not_installed_is_named(call: Call, entries: dict[str, str]) -> None:
+def test_a_distribution_that_is_not_installed_is_named(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "find_spec", lambda name: None)
     assert "study" not in call("--help")[1].split()
     code, out, errors = call("study", "study.toml", "--output", "results")
     assert (code, out) == (2, "")
@@ -79,9 +76,10 @@ def test_a_package_that_is_not_installed_is_named(call: Call, entries: dict[str,
     assert call("stud")[0] == 2
 
 
-def test_own_commands_come_first_and_read_no_entry_points(
+def test_own_commands_import_no_other_distribution(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins, "entry_points", None)
+    monkeypatch.setattr(plugins, "import_module", None)
+    monkeypatch.setattr(plugins, "find_spec", None)
     assert call("--version")[0] == 0
     assert call("compare", "--help")[0] == 0

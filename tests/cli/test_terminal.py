@@ -41,7 +41,8 @@ def test_a_terminal_breaks_lines_between_words(monkeypatch: pytest.MonkeyPatch) 
     for name, printed in (("stdout", _console.echo), ("stderr", _console.echo_error)):
         for stream, widest in ((Terminal(), 60), (io.StringIO(), 203)):
             monkeypatch.setattr(sys, name, stream)
-            printed("word " * 40 + "end\n" + command)
+            printed("word " * 40 + "end")
+            printed(command)
             *lines, last = stream.getvalue().splitlines()
             assert last == command
             assert " ".join(lines).split() == ["word"] * 40 + ["end"]

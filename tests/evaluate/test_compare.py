@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -113,13 +112,9 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 def test_all_leaves_out_what_cannot_run() -> None:
     from cordcal.evaluate.compare import unsuited_calibrators
 
-    keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
-    if find_spec("torch") is None:  # adats is trained with torch
-        assert "torch" in unsuited_calibrators(keys, 10, True)["adats"]
-        del keys["adats"]
-    assert set(unsuited_calibrators(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
-    assert set(unsuited_calibrators(keys, 101, False)) == {"mcct-i", "adats"} & {*keys}
-    assert unsuited_calibrators(keys, 100, True) == {}
+    keys = ["ts", "ms", "sms", "dir-odir"]
+    assert set(unsuited_calibrators(keys, 1000)) == {"ms", "sms", "dir-odir"}
+    assert unsuited_calibrators(keys, 100) == {}
     logits, labels = rows(300, 3)
     logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
     comparison = cordcal.compare(logits, labels)
@@ -149,24 +144,6 @@ def test_own_calibrators_are_compared_by_their_name(data) -> None:
     comparison = cordcal.compare(*data, [Flat(), "ts"])
     assert comparison.keys() == ["Flat", "ts"]
     assert comparison["Flat"].changes.tpcr > 0.5
-
-
-def test_features_go_only_to_those_that_take_them(data) -> None:
-    class Asking:
-        def fit(self, scores, labels, *, features=None):
-            assert len(features) == len(scores)
-            return self
-
-        def predict_proba(self, scores, *, features=None):
-            assert len(features) == len(scores)
-            return softmax(scores, axis=1)
-
-        def get_params(self, deep=True):
-            return {}
-
-    features = np.arange(2.0 * len(data[1])).reshape(-1, 2)
-    comparison = cordcal.compare(*data, [Asking(), "ts"], features=features)
-    assert comparison["Asking"].direct == comparison.uncalibrated
 
 
 def test_it_says_when_changes_are_worth_having() -> None:
@@ -294,7 +271,6 @@ def test_fingerprint_tells_what_was_measured() -> None:
         fingerprint(preserve=2),
         fingerprint(scores[::-1], labels[::-1]),  # the same rows, drawn otherwise
         fingerprint(groups=np.repeat(["north", "south"], 150)),
-        fingerprint(features=np.ones((300, 2))),
         fingerprint(**known),
         fingerprint(evaluation=(nudged, truth)),
         fingerprint(evaluation=(test, truth[::-1])),
@@ -379,25 +355,23 @@ class Doubling:
     def __init__(self, fewest: int = 0) -> None:
         self.fewest = fewest
 
-    def fit(self, scores, labels, features=None):
+    def fit(self, scores, labels):
         if len(labels) < self.fewest:
             raise ValueError("it wants more rows")
-        self.shift = 0.0 if features is None else float(np.mean(features))
         return self
 
-    def predict_proba(self, scores, features=None):
+    def predict_proba(self, scores):
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         p[:, 1] *= 2.0
         return p / p.sum(axis=1, keepdims=True)
 
 
-def test_objects_and_maps_of_features_are_lifted_too() -> None:
+def test_objects_are_lifted_too() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3))
-    features = rng.normal(size=(400, 2))
     maps = {"own": Doubling(), "vs": make("vs"), "greedy": Doubling(fewest=200)}
-    comparison = compare(logits, labels, maps, features=features)
+    comparison = compare(logits, labels, maps)
     for key in ("own", "vs"):
         assert comparison[key].lift["accuracy"] == comparison.uncalibrated["accuracy"]
     by_key = compare(logits, labels, ["vs"])
@@ -422,9 +396,9 @@ def test_the_constraint_cost_is_compared_with_the_repairs() -> None:
     assert f"lift is {cost.lift - cost.kept:.4f}" in words
 
 
-def test_networks_and_calibrators_never_ahead_are_tried_only_with_all() -> None:
+def test_calibrators_that_need_an_extra_are_tried_only_with_all() -> None:
     by_default = set(choose_calibrators("default", "logits").by_name)
-    assert not by_default & {"adats", "venn-abers", "ts-class"}
+    assert set(available()) - by_default == {"boost", "boosted-blend"}
     # The blend fits its members anyway.
     blend = make("blend").fit(*rows(300))
     assert {"blend", *blend.members_, *blend.notes_} <= by_default

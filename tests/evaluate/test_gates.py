@@ -285,8 +285,8 @@ def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) 
         ("tpcr.class", 50, ("50%", "0.5")),
         ("ece", -0.1, ("from 0 to 1", "write such a limit")),
         ("ece.increase", -2, ("from -1 to 1",)),
-        ("tpcr.increase", 0.1, ("not available", "tpcr=")),
-        ("classwise_ece.increase", 0.1, ("not available", "classwise_ece=")),
+        ("tpcr.increase", 0.1, ("not available", 'Gate("tpcr", …)')),
+        ("classwise_ece.increase", 0.1, ("not available", 'Gate("classwise_ece", …)')),
     ],
 )
 def test_mistakes(name: str, limit: object, facts: tuple[str, ...]) -> None:

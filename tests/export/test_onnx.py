@@ -53,7 +53,7 @@ def assert_on_top(repaired: np.ndarray, prediction: np.ndarray) -> None:
 def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -> None:
     model, path = fitted(key, kind), tmp_path / "model.onnx"
     written = export(model, path, dtype=dtype, input=kind)
-    assert written.bytes == path.stat().st_size < 70_000  # venn-abers has 2,500 half-lines
+    assert written.bytes == path.stat().st_size < 70_000
     assert written.input == kind
     rows = noisy_scores(300, kind, seed=1)[0].astype(dtype)
     result, expected = run(path, rows), library(model, rows, dtype)

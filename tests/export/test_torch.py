@@ -28,7 +28,7 @@ from .conftest import (
 )
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
-TRACED = ("ts", "svs", "irova", "mcct-i", "blend")
+TRACED = ("ts", "svs", "irova", "blend")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_lifted_reports(prefer: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("key", ["ts", "svs", "ms", "irova", "mcct-i"])
+@pytest.mark.parametrize("key", ["ts", "svs", "ms", "irova"])
 def test_narrow_dtypes_agree_to_their_rounding(key: str, dtype: str) -> None:
     model = fitted(key)
     tensor, wide = as_given(noisy_scores(300, "logits", seed=2)[0], dtype)
@@ -110,7 +110,7 @@ def test_uniform_half_precision_rows_of_many_classes() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("preserve", [2, 4, "ranking"])
-@pytest.mark.parametrize("key", ["vs", "irova", "mcct-i"])
+@pytest.mark.parametrize("key", ["vs", "irova"])
 def test_kept_ranks(key: str, preserve: int | str, dtype: str) -> None:
     scores, labels = noisy_scores(500, "logits")
     model = cordcal.PreservingCalibrator(key, preserve=preserve).fit(scores, labels)
@@ -175,7 +175,7 @@ def test_state_travels_by_state_dict_pickle_and_copy() -> None:
     assert torch.equal(torch.load(file, weights_only=False)(scores), expected)
 
 
-@pytest.mark.parametrize("key", ["ms", "irova", "mcct-i"])
+@pytest.mark.parametrize("key", ["ms", "irova"])
 def test_autocast_changes_nothing(key: str) -> None:
     module = PreservingModule(fitted(key))
     scores = torch.tensor(noisy_scores(50, "logits")[0]).bfloat16()

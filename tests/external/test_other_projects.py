@@ -52,11 +52,7 @@ def load(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-KEYS = [
-    key
-    for key in calibrators.available()
-    if not (calibrators.calibrator_class(key).needs_features or key in ("pts", "smart", "diag"))
-]
+KEYS = calibrators.available()
 
 
 @pytest.mark.slow

@@ -37,28 +37,21 @@ def test_named_columns(table: Path, columns: object) -> None:
         assert result.labels.tolist() == [1, 0]
 
 
-def test_weights_and_features_in_columns(table: Path) -> None:
-    result = read_scores(table, columns="score_*", weights_column="weight", features_columns="age")
+def test_weights_in_a_column(table: Path) -> None:
+    result = read_scores(table, columns="score_*", weights_column="weight")
     np.testing.assert_array_equal(result.weights, [1, 2])
-    np.testing.assert_array_equal(result.features, [[31.5], [44]])
 
 
-def test_weights_and_features_in_files(table: Path) -> None:
-    np.save(table.with_name("w.npy"), np.array([3.0, 4.0]))
-    np.savez(table.with_name("f.npz"), embeddings=np.eye(2), other=np.ones((2, 5)))
-    where = {"weights": str(table.with_name("w.npy")), "features": str(table.with_name("f.npz"))}
-    result = read_scores(table, columns="score_*", **where)
-    (batch,) = open_scores(table, columns="score_*", **where)
+def test_weights_in_a_file(table: Path) -> None:
+    file = str(table.with_name("w.npy"))
+    np.save(file, np.array([3.0, 4.0]))
+    result = read_scores(table, columns="score_*", weights=file)
+    (batch,) = open_scores(table, columns="score_*", weights=file)
     for block in (result, batch):
         np.testing.assert_array_equal(block.weights, [3, 4])
-        np.testing.assert_array_equal(block.features, np.eye(2))
-    other = read_scores(
-        table, columns="score_*", features=where["features"], features_columns="other"
-    )
-    assert other.features.shape == (2, 5)
-    np.save(table.with_name("w.npy"), np.ones(3))
+    np.save(file, np.ones(3))
     with refused(naming=["w.npy", "3 weights", "2 rows"]):
-        read_scores(table, columns="score_*", weights=where["weights"])
+        read_scores(table, columns="score_*", weights=file)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ CODE = """
 import sys, cordcal
 cordcal.audit
 cordcal.metrics.measure_all([[0.75, 0.25], [0.5, 0.5]], [0, 1])
-heavy = {"scipy", "sklearn", "numba", "pandas", "matplotlib", "torch", "rich", "dask"}
+heavy = {"scipy", "sklearn", "pandas", "matplotlib", "torch", "rich", "dask"}
 print(sorted(heavy & set(sys.modules)))
 """
 

@@ -18,11 +18,6 @@ GOOD = random_pair(20, 4)
 P, Q = GOOD.original, GOOD.direct
 
 
-@pytest.fixture(params=["compiled", "array"], autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
-
-
 def spoiled(value: float, row: int = 7, column: int = 2) -> np.ndarray:
     bad = P.copy()
     bad[row, column] = value

@@ -1,4 +1,4 @@
-"""Where and how the kernels run: forks, threads, caches, no numba, other array libraries."""
+"""Where and how the engine runs: forks, threads, rows alone, other array libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cases import CASES, random_pair, with_zeros
 
-from cordcal.repair import CORD, Lift, numpy_engine, rule
+from cordcal.repair import CORD, Lift, engine, rule
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 
@@ -59,10 +59,7 @@ np.testing.assert_array_equal(child_repaired, repaired)
 @pytest.mark.filterwarnings("ignore:.*sum to one only within")
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_row_alone_has_the_bits_it_has_among_others(
-    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", "array")
+def test_a_row_alone_has_the_bits_it_has_among_others(name: str, dtype: str) -> None:
     case = CASES[name]
     rows, classes = case.direct.shape
     labels = np.random.default_rng(0).integers(classes, size=rows)
@@ -110,51 +107,6 @@ def test_threads_share_the_rows(threads: int, thread_entries: Callable[[int], No
     )
 
 
-SCRIPT = """
-import sys
-{before}
-import numpy as np
-from cordcal import CORD
-rng = np.random.default_rng(0)
-p, q = rng.dirichlet(np.ones(7), 300), rng.dirichlet(np.ones(7), 300)
-cord = CORD().fit(p, q)
-print(repr(cord.eta_), (cord.transform(p, q).argmax(1) == p.argmax(1)).all())
-{after}
-"""
-
-
-def run_script(
-    before: str = "", after: str = "", engine: str = "compiled", **environment: str
-) -> list[str]:
-    source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT.format(before=before, after=after)],
-        env={**os.environ, "PYTHONPATH": source, "CORDCAL_ENGINE": engine, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-def test_without_numba() -> None:
-    blocked = run_script(
-        "sys.modules['numba'] = None",
-        "assert not any(m.startswith('numba.') for m in sys.modules)",
-        engine="auto",
-    )
-    assert blocked == run_script()
-    assert blocked[1] == "True"
-
-
-def test_unwritable_cache(tmp_path: Path) -> None:
-    """Nothing fails if a cache folder cannot be made."""
-    obstacle = tmp_path / "file"
-    obstacle.write_text("not a folder")
-    assert run_script(NUMBA_CACHE_DIR=str(obstacle / "cache")) == run_script()
-
-
 def test_memmap_and_data_frame(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -167,6 +119,13 @@ def test_memmap_and_data_frame(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cord.transform(CASE.original, frame), expected)
 
 
+def assert_alike(cord: CORD, expected: CORD) -> None:
+    """The same scalar except for rounding, and the same counts."""
+    assert abs(cord.eta_ - expected.eta_) <= 1e-12 * max(1.0, abs(expected.eta_))
+    for count in ("n", "n_changed", "n_at_lower", "n_at_upper"):
+        assert getattr(cord.construction_, count) == getattr(expected.construction_, count)
+
+
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"not quite normalised"}))
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
 def test_other_libraries_agree(name: str, library: str) -> None:
@@ -175,41 +134,31 @@ def test_other_libraries_agree(name: str, library: str) -> None:
     expected = CORD().fit(case.original, case.direct, prediction=case.prediction)
     p, q = xp.asarray(case.original), xp.asarray(case.direct)
     cord = CORD().fit(p, q, prediction=case.prediction)
-    assert cord.construction_ == expected.construction_
+    assert_alike(cord, expected)
     repaired = cord.transform(p, q, prediction=case.prediction)
     assert type(repaired) is type(q)
     assert repaired.dtype == q.dtype
     expected_rows = expected.transform(case.original, case.direct, prediction=case.prediction)
-    np.testing.assert_array_equal(np.asarray(repaired), expected_rows)
+    np.testing.assert_allclose(np.asarray(repaired), expected_rows, rtol=0, atol=1e-12)
     explanation = cord.explain(p, q, prediction=case.prediction)
     by_numpy = expected.explain(case.original, case.direct, prediction=case.prediction)
-    np.testing.assert_array_equal(explanation.repaired_mass, by_numpy.repaired_mass)
+    np.testing.assert_allclose(
+        explanation.repaired_mass, by_numpy.repaired_mass, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("preserve", [1, 3, "ranking"])
-def test_torch_gives_numpys_bits(preserve: int | str, dtype: str) -> None:
-    """Half precision apart: torch rounds to it by way of float32, at most one step away."""
+def test_torch_gives_numpys_numbers(preserve: int | str, dtype: str) -> None:
+    """Within 1e-12, rounded to the dtype; torch rounds to half precision by way of float32."""
     torch = pytest.importorskip("torch", reason="tensors need torch")
     case = random_pair(2000, 10, noise=2.0)
     p, q = (array.astype(dtype) for array in (case.original, case.direct))
     cord = CORD(preserve).fit(p, q)
     result = cord.transform(torch.asarray(p), torch.asarray(q)).numpy()
     expected = cord.transform(p, q)
-    if dtype != "float16":
-        np.testing.assert_array_equal(result, expected)
-    else:
-        steps = result.view(np.int16).astype(int) - expected.view(np.int16)
-        assert np.abs(steps).max() <= 1
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_torch_rounds_square_roots_to_nearest(dtype: str) -> None:
-    torch = pytest.importorskip("torch", reason="tensors need torch")
-    square = np.random.default_rng(0).random(10_000).astype(dtype)
-    square[:3] = 0.0, 1.0, np.finfo(dtype).smallest_normal
-    root = rule._root(torch.asarray(square))
-    np.testing.assert_array_equal(root.numpy(), np.sqrt(square))
+    unit = 0.0 if dtype == "float64" else float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(result, expected, rtol=unit, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -293,22 +242,24 @@ def test_tensors_that_require_gradients() -> None:
 def test_calls_that_overlap_in_time_do_not_share_memory() -> None:
     """A thread reuses the memory of blocks, but not while a block is in use."""
     case = random_pair(300, 7, noise=2.0)
-    first = numpy_engine.described_blocks(case.original, case.direct, None)
+    first = engine.described_blocks(case.original, case.direct, None)
     block = next(first)
     tail = block.part.tail.copy()
-    second = next(numpy_engine.described_blocks(case.direct, case.original, None))
+    second = next(engine.described_blocks(case.direct, case.original, None))
     assert not np.shares_memory(block.part.tail, second.part.tail)
     np.testing.assert_array_equal(block.part.tail, tail)
 
 
-def test_the_array_engine_describes_rows_as_the_rule_does() -> None:
+def test_the_engine_describes_rows_as_the_specification_does() -> None:
     case = with_zeros(random_pair(300, 7, noise=2.0))
     keep = case.original.argmax(axis=1)
     moved = case.direct.argmax(axis=1) != keep
     state, part = rule.row_state(case.original, case.direct, keep, moved)
-    (block,) = numpy_engine.described_blocks(case.original, case.direct, None)
+    (block,) = engine.described_blocks(case.original, case.direct, None)
     for expected, described in ((state, block.state), (part, block.part)):
         for field in fields(expected):
-            np.testing.assert_array_equal(
-                getattr(described, field.name), getattr(expected, field.name), field.name
-            )
+            values = getattr(expected, field.name)
+            if values is not None:
+                np.testing.assert_allclose(
+                    getattr(described, field.name), values, rtol=1e-14, err_msg=field.name
+                )

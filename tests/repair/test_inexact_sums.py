@@ -1,4 +1,4 @@
-"""Rows that sum to one only approximately are normalised, with a warning, by every engine."""
+"""Rows that sum to one only approximately are normalised, with a warning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from cordcal.repair import CORD
 from precision import sum_tolerance, sum_warning_level
 
-ENGINES = ("array", "compiled")
 ROWS, CLASSES = 60, 11
 
 
@@ -37,33 +36,26 @@ def transformed(cord: Any, *arrays: np.ndarray, **options: Any) -> tuple[Any, li
 
 @pytest.mark.parametrize("preserve", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_rows_are_normalised_if_a_warning_says_so(
-    dtype: Any, preserve: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_normalised_if_a_warning_says_so(dtype: Any, preserve: int) -> None:
     original = kept_pair(dtype)
     inexact = np.arange(ROWS) % 3 == 0
     direct = off_by(original, np.where(inexact, 1.0008, 1.0))
-    results = {}
-    for engine in ENGINES:
-        monkeypatch.setenv("CORDCAL_ENGINE", engine)
-        cord = CORD(preserve).fit(original, original)
-        assert not np.any(cord.eta_)
-        repaired, words = transformed(cord, original, direct)
-        in_place = direct.copy()
-        _, words_in_place = transformed(cord, original, in_place, out=in_place)
-        assert words_in_place == words
-        assert in_place.tobytes() == repaired.tobytes()
-        assert repaired[~inexact].tobytes() == direct[~inexact].tobytes()
-        results[engine] = repaired.tobytes(), words
-        off = np.abs(repaired[inexact].sum(axis=1, dtype=np.float64) - 1.0)
-        if dtype is np.float16:  # half precision explains such sums: no word, and no change
-            assert not words
-            assert repaired.tobytes() == direct.tobytes()
-        else:
-            assert len(words) == 1
-            assert words[0].startswith("direct: some rows sum to one only within 0.0008; they are ")
-            assert off.max() <= 3 * np.finfo(dtype).eps
-    assert results["array"] == results["compiled"]
+    cord = CORD(preserve).fit(original, original)
+    assert not np.any(cord.eta_)
+    repaired, words = transformed(cord, original, direct)
+    in_place = direct.copy()
+    _, words_in_place = transformed(cord, original, in_place, out=in_place)
+    assert words_in_place == words
+    assert in_place.tobytes() == repaired.tobytes()
+    assert repaired[~inexact].tobytes() == direct[~inexact].tobytes()
+    off = np.abs(repaired[inexact].sum(axis=1, dtype=np.float64) - 1.0)
+    if dtype is np.float16:  # half precision explains such sums: no word, and no change
+        assert not words
+        assert repaired.tobytes() == direct.tobytes()
+    else:
+        assert len(words) == 1
+        assert words[0].startswith("direct: some rows sum to one only within 0.0008; they are ")
+        assert off.max() <= 3 * np.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("preserve", [1, 2])
@@ -75,7 +67,7 @@ def test_torch_and_dask_normalise_the_same_rows(preserve: int) -> None:
     cord = CORD(preserve).fit(original, original)
     expected, words = transformed(cord, original, direct)
     result, torch_words = transformed(cord, torch.from_numpy(original), torch.from_numpy(direct))
-    assert result.numpy().tobytes() == expected.tobytes()
+    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=1e-12)
     assert torch_words == words
     lazy = [dask.from_array(report, chunks=(20, -1)) for report in (original, direct)]
     with pytest.warns(UserWarning, match="direct: some rows sum to one only within 0.0007"):
@@ -85,9 +77,7 @@ def test_torch_and_dask_normalise_the_same_rows(preserve: int) -> None:
 
 @pytest.mark.parametrize("classes", [2, 7, 64, 300])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_engines_agree_at_the_edges(
-    dtype: Any, classes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_at_the_edges(dtype: Any, classes: int) -> None:
     """Sums within a few roundings of the level of a warning, and of the tolerance."""
     original = kept_pair(dtype, 40, classes)
     steps = np.random.default_rng(classes).integers(-12, 13, 40) * np.finfo(dtype).eps / 8
@@ -96,20 +86,16 @@ def test_engines_agree_at_the_edges(
         cord = CORD(preserve).fit(original, original)
         for level in (sum_warning_level(dtype, classes), sum_tolerance(dtype)):
             direct = off_by(original, 1.0 + sign * (level + steps))
-            ends = []
-            for engine in ENGINES:
-                monkeypatch.setenv("CORDCAL_ENGINE", engine)
-                ends.append([outcome(cord, *pair) for pair in zip(original, direct, strict=True)])
-            assert ends[0] == ends[1]
-            assert len({end for end, _ in ends[0]}) == 2, "one side of the edge only"
+            ends = [outcome(cord, *pair) for pair in zip(original, direct, strict=True)]
+            assert len(set(ends)) == 2, "one side of the edge only"
 
 
-def outcome(cord: CORD, original: np.ndarray, direct: np.ndarray) -> tuple[str, bytes]:
-    """Repair a row; say how that ended, and what came out."""
+def outcome(cord: CORD, original: np.ndarray, direct: np.ndarray) -> str:
+    """Repair a row, which is normalised if there is a warning; say how that ended."""
     try:
         repaired, words = transformed(cord, original, direct)
-    except ValueError as error:
-        return "refused", str(error).encode()
+    except ValueError:
+        return "refused"
     if words:
         assert abs(repaired.sum(dtype=np.float64) - 1.0) <= 3 * np.finfo(repaired.dtype).eps
-    return "warned" if words else "silent", repaired.tobytes()
+    return "warned" if words else "silent"

@@ -11,11 +11,6 @@ from cordcal.repair import CORD
 CASE = random_pair(240, 6, noise=2.0)
 
 
-@pytest.fixture(params=["compiled", "array"], autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
-
-
 @pytest.mark.parametrize("preserve", [1, 3])
 def test_predictions_may_be_a_column_of_a_table(preserve: int) -> None:
     prediction = CASE.direct.argmax(axis=1)

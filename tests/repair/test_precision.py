@@ -11,19 +11,11 @@ from cases import CASES, random_pair, with_zeros
 
 import reference
 from cordcal.repair import CORD
-from products import alternating
 
 DTYPES = [np.float64, np.float32, np.float16]
 UNIT = {np.float64: 2.0**-53, np.float32: 2.0**-24, np.float16: 2.0**-11}
-ENGINES = ["compiled", "array"]
 NAMES = sorted(set(CASES) - {"not quite normalised"})
-# Every case in every dtype; the engines agree to the bit and take turns.
-EVERY = alternating(product(NAMES, DTYPES), ENGINES)
-
-
-@pytest.fixture(params=ENGINES, autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
+EVERY = list(product(NAMES, DTYPES))
 
 
 def repaired_in(name: str, dtype: type) -> tuple[np.ndarray, np.ndarray, CORD]:
@@ -34,7 +26,7 @@ def repaired_in(name: str, dtype: type) -> tuple[np.ndarray, np.ndarray, CORD]:
     return repaired, keep, cord
 
 
-@pytest.mark.parametrize(("name", "dtype", "engine"), EVERY, indirect=["engine"])
+@pytest.mark.parametrize(("name", "dtype"), EVERY)
 def test_prediction_is_strictly_largest(name: str, dtype: type) -> None:
     repaired, keep, _ = repaired_in(name, dtype)
     assert repaired.dtype == dtype
@@ -46,7 +38,7 @@ def test_prediction_is_strictly_largest(name: str, dtype: type) -> None:
     assert (repaired >= 0).all()
 
 
-@pytest.mark.parametrize(("name", "dtype", "engine"), EVERY, indirect=["engine"])
+@pytest.mark.parametrize(("name", "dtype"), EVERY)
 def test_rows_sum_to_one(name: str, dtype: type) -> None:
     repaired, keep, _ = repaired_in(name, dtype)
     unit, smallest = UNIT[dtype], float(np.finfo(dtype).smallest_subnormal)
@@ -59,7 +51,7 @@ def test_rows_sum_to_one(name: str, dtype: type) -> None:
         assert abs(math.fsum(row) - 1.0) <= bound
 
 
-@pytest.mark.parametrize(("name", "dtype", "engine"), EVERY, indirect=["engine"])
+@pytest.mark.parametrize(("name", "dtype"), EVERY)
 def test_other_entries_are_the_exact_ones_rounded(name: str, dtype: type) -> None:
     case = CASES[name]
     repaired, keep, cord = repaired_in(name, dtype)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordcal.repair import CORD, rule
-from cordcal.repair.construction import CalibrationRows
+from cordcal.repair.construction import CalibrationRows, construct
 from cordcal.repair.solve import GRID_BITS, grid_index, grid_value
 
 
@@ -49,7 +49,7 @@ def test_response_rises_from_one_grid_point_to_the_next(g: float, eta: float, lo
 def neighbours(case: Case) -> tuple[float, float, float]:
     """The constraint just before, at, and far from the solution."""
     rows = CalibrationRows.of(case.original, case.direct, case.prediction, None, 1)
-    record = rows.construct(prediction_given=False)
+    record = construct([rows], prediction_given=False)
     step = 2.0**-GRID_BITS * max(1.0, 2.0 ** math.floor(math.log2(max(abs(record.eta), 1e-300))))
     before = record.eta - math.copysign(step, record.eta)
     reached, ahead = (probe.excess for probe in rows.probes([record.eta, before]))

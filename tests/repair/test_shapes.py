@@ -1,4 +1,4 @@
-"""The kernel works in fours, chunks and tiles: results do not depend on an array's shape."""
+"""A row's bits depend neither on the rows around it nor on the layout of the arrays."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from cordcal.repair import CORD
+from cordcal.repair.engine import LONG_ROW
 from errors import refused
 
-# Around the chunks of four and eight entries, the last width that goes in fours, and tiles.
-CLASSES = (*range(2, 19), 31, 32, 33, 47, 48, 49, 50, 51, 100, 255, 257, 9000)
+# Around the pairs and eights of NumPy's sums, and the width from which rows are stored as rows.
+CLASSES = (*range(2, 19), 31, 32, 33, *range(LONG_ROW - 2, LONG_ROW + 3), 100, 255, 257, 9000)
 ROWS = (1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 67, 130)
-
-
-def construct_and_repair(
-    p: np.ndarray, q: np.ndarray, prediction: np.ndarray | None
-) -> tuple[Any, np.ndarray]:
-    cord = CORD(threads=1).fit(p, q, prediction=prediction)
-    return cord.construction_, cord.transform(p, q, prediction=prediction)
 
 
 def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -33,17 +27,24 @@ def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("classes", CLASSES)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_both_engines_agree(classes: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", ["argmax", "weights"])
+def test_a_row_alone_has_the_bits_it_has_among_others(classes: int, dtype: str, rule: str) -> None:
+    weights: Any = "argmax" if rule == "argmax" else 1.0 + np.arange(classes) % 3
     for rows in ROWS if classes < 1000 else (1, 5):
         p, q = pair(rows, classes, dtype)
         predictions = np.random.default_rng(rows).integers(classes, size=rows)
         for prediction in (None, predictions):
-            construction, repaired = construct_and_repair(p, q, prediction)
-            with monkeypatch.context() as patch:
-                patch.setenv("CORDCAL_ENGINE", "array")
-                expected, by_arrays = construct_and_repair(p, q, prediction)
-            assert construction == expected
-            np.testing.assert_array_equal(repaired, by_arrays)
+            cord = CORD(threads=1, rule=weights).fit(p, q, prediction=prediction)
+            repaired = cord.transform(p, q, prediction=prediction)
+            columns = np.asfortranarray(p), np.asfortranarray(q)
+            again = CORD(threads=1, rule=weights).fit(*columns, prediction=prediction)
+            assert again.construction_ == cord.construction_
+            np.testing.assert_array_equal(cord.transform(*columns, prediction=prediction), repaired)
+            for at in [slice(row, row + 1) for row in range(min(rows, 5))] + [slice(1, None)]:
+                if at.start < rows:
+                    keep = None if prediction is None else prediction[at]
+                    alone = cord.transform(p[at], q[at], prediction=keep)
+                    np.testing.assert_array_equal(alone, repaired[at])
 
 
 @pytest.mark.parametrize("classes", [3, 10, 48, 60])

@@ -197,15 +197,13 @@ def check_predictions(name: str, method: str, mode: str, dtype: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "scores"), product(KEYS, list(ESTIMATORS), whole=("ts", "svs", "irova", "mcct-i"))
+    ("key", "scores"), product(KEYS, list(ESTIMATORS), whole=("ts", "svs", "irova"))
 )
 def test_every_cordcal_key(wine, key: str, scores: str) -> None:
     X, y = StandardScaler().fit_transform(wine[0]), wine[1]
     model = calibrated(ESTIMATORS[scores], method=key, cv=2, ensemble=False)
     fit_quietly(model, X, y)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="mcct-i")
-        assert_report(model.predict_proba(X), model, X)
+    assert_report(model.predict_proba(X), model, X)
 
 
 @pytest.mark.parametrize("ensemble", [True, False])
@@ -548,10 +546,6 @@ class TestBadInput:
     def test_unknown_method(self, wine) -> None:
         with pytest.raises(ValueError, match=r"method is 'sigmod'.*isotonic"):
             calibrated(method="sigmod").fit(*wine)
-
-    def test_method_that_needs_features(self, wine) -> None:
-        with pytest.raises(ValueError, match="method is 'adats'"):
-            calibrated(method="adats").fit(*wine)
 
     def test_fewer_rows_than_folds(self, wine) -> None:
         X, y = wine[0][:20], np.array([0] * 10 + [1] * 8 + [2] * 2)

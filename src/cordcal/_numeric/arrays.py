@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 import threading
 import warnings
@@ -239,88 +238,6 @@ def scratch(entries: int) -> Iterator[Vector]:
 def block_buffer(rows: int, classes: int) -> Matrix:
     """Return a buffer for one block; reusing it avoids page faults on fresh memory."""
     return np.empty((min(rows, max(1, BLOCK_ENTRIES // classes)), classes))
-
-
-_SUM_LANES = 8
-# Up to this many rows NumPy sums chunks of columns faster than single columns.
-_FEW_ROWS = 16
-
-
-def lane_sum(array: Array, lanes: Vector | None = None) -> Array:
-    """Sum each row in eight interleaved lanes, then the lanes by halving.
-
-    ``lanes`` is memory for eight numbers per row, for NumPy arrays.
-
-    The order of additions is part of the definition: the compiled kernel adds in the same
-    order, so both return the same bits.  Lanes are the fastest order for vector units.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> lane_sum(np.full((1, 10), 0.1))
-    array([1.])
-    """
-    xp = namespace(array)
-    rows, columns = array.shape
-    if xp is np:
-        return _lane_sum_of_many(array, lanes) if rows > _FEW_ROWS else _lane_sum_of_few(array)
-    missing = -columns % _SUM_LANES
-    if missing:
-        zeros = xp.zeros((rows, missing), dtype=array.dtype, device=array_api_compat.device(array))
-        array = xp.concat([array, zeros], axis=1)
-    lanes = array[:, :_SUM_LANES]
-    for start in range(_SUM_LANES, columns, _SUM_LANES):
-        lanes = lanes + array[:, start : start + _SUM_LANES]
-    for half in (4, 2, 1):
-        lanes = lanes[:, :half] + lanes[:, half : 2 * half]
-    return lanes[:, 0]
-
-
-# Up to this many entries, plain Python is faster than ten calls of NumPy.
-_SHORT_ROW = 48
-
-
-def lane_sum_of_row(row: Vector) -> float:
-    """Return `lane_sum` of one row that is not negative."""
-    if row.size > _SHORT_ROW:
-        return float(_lane_sum_of_few(row[None])[0])
-    entries = row.tolist() + [0.0] * (-row.size % _SUM_LANES)
-    lanes = entries[:_SUM_LANES]
-    for start in range(_SUM_LANES, len(entries), _SUM_LANES):
-        lanes = list(map(operator.add, lanes, entries[start : start + _SUM_LANES]))
-    for half in (4, 2, 1):
-        lanes = list(map(operator.add, lanes[:half], lanes[half:]))
-    return float(lanes[0])
-
-
-def _lane_sum_of_many(array: NumPyArray, memory: Vector | None) -> NumPyArray:
-    """Add whole columns, each a vector over all rows."""
-    columns = np.ascontiguousarray(array.T)
-    shape = (_SUM_LANES, len(array))
-    lanes = np.empty(shape, dtype=array.dtype) if memory is None else memory.reshape(shape)
-    lanes[: len(columns)] = columns[:_SUM_LANES]
-    lanes[len(columns) :] = 0.0
-    for start in range(_SUM_LANES, len(columns), _SUM_LANES):
-        chunk = columns[start : start + _SUM_LANES]
-        lanes[: len(chunk)] += chunk
-    sums = _fold(lanes)
-    return sums if memory is None else sums.copy()
-
-
-def _lane_sum_of_few(array: NumPyArray) -> NumPyArray:
-    """Add all chunks of eight columns in one reduction, which NumPy runs from first to last."""
-    rows, columns = array.shape
-    full = columns - columns % _SUM_LANES
-    lanes = np.add.reduce(array[:, :full].reshape(rows, full // _SUM_LANES, _SUM_LANES), axis=1)
-    lanes[:, : columns - full] += array[:, full:]
-    return _fold(np.ascontiguousarray(lanes.T))
-
-
-def _fold(lanes: NumPyArray) -> NumPyArray:
-    """Add the lanes by halving."""
-    for half in (4, 2, 1):
-        lanes[:half] += lanes[half : 2 * half]
-    return np.asarray(lanes[0])
 
 
 def softmax(scores: NumPyArray) -> npt.NDArray[np.float64]:

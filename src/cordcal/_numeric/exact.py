@@ -67,19 +67,6 @@ class ExactSum:
         """Sum multiples of 2^-36, 2^-72 and 2^-108."""
         return cls(((high << 72) + (middle << 36) + low) << (UNIT_BITS - 108))
 
-    @classmethod
-    def of_bins(cls, bins: npt.NDArray[np.int64]) -> ExactSum:
-        """Sum integers indexed by a double's biased exponent, in two columns.
-
-        Row e counts multiples of 2^(e - 1075) in column 0 and of 2^(e - 1043) in column 1:
-        the low 32 and the high 21 bits of the mantissas.
-        """
-        total = 0
-        for exponent in np.flatnonzero(bins.any(axis=1)).tolist():
-            low, high = bins[exponent].tolist()
-            total += (low + (high << 32)) << (exponent + UNIT_BITS - 1075)
-        return cls(total)
-
     def __add__(self, other: ExactSum) -> ExactSum:
         return ExactSum(self.units + other.units)
 

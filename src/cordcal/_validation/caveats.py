@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import stacklevel_outside_package
+from cordcal._errors import option_text, stacklevel_outside_package
 from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import CheckedScores
 
@@ -231,7 +231,7 @@ def label_caveat(
             return Caveat(key, f"{start}: {question}", figures, blocks_advice=True)
         cause = "was the classifier trained with class weights or on resampled rows?"
         return Caveat(
-            "majority", f'{start}: {cause} Then use rule="learnt" (--rule learnt)', figures
+            "majority", f"{start}: {cause} Then use {option_text('rule', 'learnt')}", figures
         )
     if not by_chance:
         return None

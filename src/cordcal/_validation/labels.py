@@ -24,9 +24,7 @@ def check_predictions(
     array = np.atleast_1d(to_numpy(prediction, name))
     if array.ndim != 1 or array.shape[0] != rows:
         raise InputError(
-            name,
-            f"has shape {array.shape} but there are {rows} rows",
-            "pass one class index for each row",
+            name, f"has shape {array.shape} but there are {rows} rows", _shape_hint(array, name)
         )
     if array.dtype.kind not in ("iub" if classes == 2 else "iu"):  # scores > threshold is bool
         if array.dtype.kind in "OSU" and array.size:
@@ -37,7 +35,7 @@ def check_predictions(
             )
         array = array.astype(np.int64)
     _refuse_outside(array, classes, name, "pass column indices, not class names")
-    # Kernels need contiguous memory, which a column of a table is not.
+    # A column of a table is not contiguous, and every later pass over it would be slower.
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
@@ -54,7 +52,7 @@ def check_labels(labels: ArrayLike, rows: int, classes: int) -> Labels:
         raise InputError(
             "labels",
             f"has shape {array.shape} but scores has {rows} rows",
-            "pass one class index for each row",
+            _shape_hint(array, "labels"),
         )
     if array.dtype.kind == "f":
         raise_first(
@@ -72,6 +70,17 @@ def check_labels(labels: ArrayLike, rows: int, classes: int) -> Labels:
     hint += _one_based_hint(array, classes)
     _refuse_outside(array, classes, "labels", hint)
     return np.ascontiguousarray(array, dtype=np.intp)
+
+
+def _shape_hint(array: NumPyArray, name: str) -> str:
+    """Return how to make labels or predictions of another shape one class index per row."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        return f"pass one class index for each row: {name}.ravel()"
+    if array.ndim == 2 and np.isin(array, (0, 1)).all() and (array.sum(axis=1) == 1).all():
+        return f"these are one-hot rows, so pass {name}.argmax(axis=1)"
+    if array.ndim == 2 and array.dtype.kind == "f":
+        return f"these look like scores: the order is (scores, {name})"
+    return "pass one class index for each row"
 
 
 def _text_error(labels: NumPyArray, name: str, classes: int, namer: str) -> InputError:

@@ -10,45 +10,9 @@ from typing import Any
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import ArrayLike
 
 # A class name as users write it: text, or a number; tables show it as text.
 Name = Any
-
-
-def column_names(values: object) -> list[str] | None:
-    """Return the column names of a data frame or an Arrow table, or None for other values.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> column_names(pd.DataFrame({"cat": [0.4], "dog": [0.6]}))
-    ['cat', 'dog']
-    """
-    columns = getattr(values, "column_names", getattr(values, "columns", None))
-    return None if columns is None else [str(name) for name in columns]
-
-
-def label_names(scores: object, class_names: Sequence[Name] | None = None) -> list[Name] | None:
-    """Return the names that labels may use: ``class_names``, else the columns of a data frame.
-
-    None without names, and for the columns 0..K-1 that a frame has by default.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> label_names(pd.DataFrame([[0.4, 0.6]], columns=["cat", "dog"]))
-    ['cat', 'dog']
-    >>> label_names(pd.DataFrame([[0.4, 0.6]])) is None
-    True
-    """
-    if class_names is not None:
-        return list(class_names)
-    columns = getattr(scores, "column_names", getattr(scores, "columns", None))
-    if columns is None:
-        return None
-    names = list(columns)
-    return None if names == list(range(len(names))) else names
 
 
 def nondefault_integers(names: Iterable[Name]) -> list[int] | None:
@@ -75,56 +39,6 @@ def _is_integer(name: Name) -> bool:
     if isinstance(name, Integral | np.bool_):
         return True
     return isinstance(name, Real) and math.isfinite(name) and float(name).is_integer()
-
-
-def check_same_columns(
-    names: list[str] | None, argument: str, expected: list[str] | None, source: str
-) -> None:
-    """Refuse columns with other names, or in another order, if both sides have names."""
-    if names is None or expected is None or names == expected:
-        return
-    if len(names) != len(expected):
-        return  # the shape check raises a clearer error
-    if (are_default_names(names) or are_default_names(expected)) and set(names) != set(expected):
-        return  # a frame created without names
-    first = next(column for column in range(len(names)) if names[column] != expected[column])
-    raise InputError(
-        argument,
-        f"has the column {names[first]!r} where {source} has {expected[first]!r}",
-        "pass the same classes in the same order",
-    )
-
-
-def in_column_order(values: ArrayLike, where: str, expected: list[str] | None, source: str) -> Any:
-    """Return a data frame with its columns in the expected order; other values unchanged.
-
-    Parameters
-    ----------
-    values : object
-        Scores in any container.
-    where, source : str
-        The argument of the scores and the source of the expected names, for messages.
-    expected : list of str or None
-        The column names; other names are refused.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"dog": [0.6], "cat": [0.4]})
-    >>> list(in_column_order(frame, "scores", ["cat", "dog"], "fit"))
-    ['cat', 'dog']
-    """
-    names = column_names(values)
-    if names is None or expected is None or len(names) != len(expected):
-        return values  # the shape check raises a clearer error
-    if are_default_names(names) != are_default_names(expected) and set(names) != set(expected):
-        return values  # a frame created without names
-    order = class_order(names, expected, where, source)
-    if order is None:
-        return values
-    if hasattr(values, "column_names"):
-        return values.select([values.column_names[column] for column in order])
-    return values[[values.columns[column] for column in order]]
 
 
 def class_order(

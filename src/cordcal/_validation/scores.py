@@ -18,7 +18,6 @@ from cordcal._numeric.arrays import (
     row_blocks,
     to_numpy,
 )
-from cordcal._numeric.expressions import extreme_of_rows, in_domain
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -33,6 +32,7 @@ from cordcal._numeric.types import (
     Predictions,
     Vector,
 )
+from cordcal.expressions import extreme_of_rows, in_domain
 
 DROP = "drop or fix such rows before calling"
 
@@ -70,12 +70,27 @@ def as_matrix(values: ArrayLike, name: str, *, allow_row: bool = False) -> Array
         if shape[0] == 0:
             raise InputError(name, "has no rows", "pass at least one")
     elif len(shape) != 1 or not allow_row:
-        raise InputError(
-            name, f"has {len(shape)} dimension(s)", "pass a 2-D array of shape (rows, classes)"
-        )
+        raise InputError(name, f"has {len(shape)} dimension(s)", _shape_hint(values, name, shape))
     if shape[-1] < 2:
-        raise InputError(name, f"has {shape[-1]} class(es)", "at least 2 columns are needed")
+        raise InputError(
+            name,
+            f"has {shape[-1]} class(es)",
+            f"at least 2 columns are needed: if it is the probability of the second of two "
+            f"classes, pass np.column_stack([1 - {name}, {name}])",
+        )
     return array
+
+
+def _shape_hint(values: ArrayLike, name: str, shape: tuple[int, ...]) -> str:
+    """Return how to pass an array of another number of dimensions than two."""
+    if len(shape) != 1:
+        return "pass a 2-D array of shape (rows, classes)"
+    if to_numpy(values).dtype.kind in "iub":
+        return f"the order is ({name}, labels), and {name} has one column per class"
+    return (
+        f"pass a 2-D array of shape (rows, classes): {name}[None] for a single row, or "
+        f"np.column_stack([1 - {name}, {name}]) for the probability of the second of two classes"
+    )
 
 
 def _to_floats(values: ArrayLike, name: str) -> Array:
@@ -543,6 +558,11 @@ class CheckedScores:
         checked = cls(raw, kind, raw.argmax(axis=1))
         checked.__dict__["probabilities"] = probabilities
         return checked
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of classes."""
+        return self.rows, self.classes
 
     @property
     def rows(self) -> int:

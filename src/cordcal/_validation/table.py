@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,9 @@ from cordcal._validation.names import (
 _NOT_SCORES = {"label", "labels", "target", "targets", "y", "y_true", "y_pred", "pred"} | {
     *("predicted", "prediction", "predictions", "prediction_name", "confidence")
 }
+
+# The vectors that have a field of their own in `MatchedRows`.
+_VECTORS = {"prediction", "sample_weight", "groups", "clusters", "ids"}
 
 # What ignored labels become when the other labels are looked up: no column has this number.
 _IGNORED = -1
@@ -120,11 +123,11 @@ class Table:
     def in_order(self, names: Sequence[Name] | None, source: str) -> Table:
         """Return the table with its columns in the order of ``names``, which ``source`` has."""
         own = self.texts
-        if own is None or names is None or len(own) != len(names):
-            return self  # the shape check raises a clearer error
+        if own is None or names is None:
+            return self
         expected = [str(name) for name in names]
         if are_default_names(own) != are_default_names(expected) and set(own) != set(expected):
-            return self  # a frame created without names
+            return self  # a frame created without names; the shape is checked later
         order = class_order(own, expected, self.argument, source)
         if order is None:
             return self
@@ -153,10 +156,15 @@ class MatchedRows:
         Class names are column numbers now; other entries are unchecked.
     sample_weight, groups, clusters, ids : array_like or None
         As they were passed, with their rows in the order of the first matrix.
+    others : mapping of str to array_like
+        Other vectors with one entry per row, likewise.
     label_names : list or None
         The names that labels and predictions used; None if they were column numbers.
     ignore_index : int or None
         The label of rows without a true class, among these labels.
+    columns : list of str or None
+        The class names as text, with which later columns are matched; also 0..K-1 of a frame that
+        was created without names.
     """
 
     matrices: tuple[Any, ...]
@@ -167,13 +175,10 @@ class MatchedRows:
     groups: Any = None
     clusters: Any = None
     ids: Any = None
+    others: Mapping[str, Any] = field(default_factory=dict)
     label_names: list[Name] | None = None
     ignore_index: int | None = None
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The class names as text."""
-        return None if self.class_names is None else [str(name) for name in self.class_names]
+    columns: list[str] | None = None
 
 
 def match(
@@ -188,8 +193,10 @@ def match(
     groups: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
     ids: ArrayLike | None = None,
+    others: Mapping[str, ArrayLike] | None = None,
     labels_argument: str = "labels",
     ignore_index: int | None = None,
+    leader: str | None = None,
 ) -> MatchedRows:
     """Match the rows and columns of what a user passes to one public callable.
 
@@ -206,10 +213,14 @@ def match(
         Where ``fitted_names`` come from, for messages.
     labels, prediction, sample_weight, groups, clusters, ids : array_like, optional
         One entry per row.
+    others : mapping of str to array_like, optional
+        Other vectors with one entry per row, by the names of their arguments.
     labels_argument : str
         The name of the argument with the labels, for messages.
     ignore_index : int, optional
         The label of rows without a true class.
+    leader : str, optional
+        The argument whose rows decide the order; by default the first matrix.
 
     Returns
     -------
@@ -232,6 +243,7 @@ def match(
         "groups": groups,
         "clusters": clusters,
         "ids": ids,
+        **(others or {}),
     }
     passed = (*matrices.values(), *vectors.values())
     if all(value is None or type(value) is np.ndarray for value in passed):
@@ -246,9 +258,12 @@ def match(
         )
     tables = [Table.read(values, name) for name, values in matrices.items()]
     if class_names is None and fitted_names is None:
+        # The first names decide; other tables are compared with these.
         for table, values in zip(tables, matrices.values(), strict=True):
-            _refuse_other_columns(table, values, labels)
-    tables, vectors = _match_rows(tables, vectors)
+            if table.label_names is not None:
+                _refuse_other_columns(table, values, labels)
+                break
+    tables, vectors = _match_rows(tables, vectors, leader or tables[0].argument)
     tables, names, reordered = _match_columns(tables, class_names, fitted_names, fitted_source)
     by_position = names is None or nondefault_integers(names) is None
     for argument in (labels_argument, "prediction"):
@@ -263,7 +278,10 @@ def match(
     for table in tables:
         is_names = table.is_vector and names is not None
         matched.append(_look_up(table.values, names, table.argument) if is_names else table.values)
-    return _with_vectors(tuple(matched), names, vectors, labels_argument, ignore_index)
+    rows = _with_vectors(tuple(matched), names, vectors, labels_argument, ignore_index)
+    if names is None and tables[0].class_names is not None:
+        return replace(rows, columns=tables[0].texts)
+    return rows
 
 
 class RememberedColumns:
@@ -287,6 +305,7 @@ class RememberedColumns:
         matrices: Mapping[str, ArrayLike],
         labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
     ) -> MatchedRows:
         """Match a block of rows; see `match`."""
         rows = match(
@@ -294,9 +313,10 @@ class RememberedColumns:
             fitted_names=self.names,
             fitted_source="the first block",
             labels=labels,
+            prediction=prediction,
             sample_weight=sample_weight,
         )
-        self.names = rows.class_names
+        self.names = rows.class_names or rows.columns
         return rows
 
 
@@ -328,8 +348,10 @@ def _with_vectors(
         vectors["groups"],
         vectors["clusters"],
         vectors["ids"],
+        {name: value for name, value in vectors.items() if name not in _VECTORS},
         names if by_name else None,
         _IGNORED if looked_up and ignore_index is not None else ignore_index,
+        None if names is None else [str(name) for name in names],
     )
 
 
@@ -348,7 +370,7 @@ def _look_up(
     try:
         indices = names_to_indices(wanted, (np.size(array[~ignored]), len(names)), names)
     except InputError as error:
-        raise error.with_argument(argument) from None
+        raise error.with_argument(argument) if error.argument == "labels" else error from None
     if indices is wanted:
         return values
     columns = np.full(array.shape, _IGNORED, dtype=np.intp)
@@ -494,8 +516,10 @@ def _columns_outside_pattern(names: Sequence[Name]) -> list[Name]:
 # Rows.
 
 
-def _match_rows(tables: list[Table], vectors: dict[str, Any]) -> tuple[list[Table], dict[str, Any]]:
-    """Return tables and vectors with their rows in the order of the first table."""
+def _match_rows(
+    tables: list[Table], vectors: dict[str, Any], leader: str
+) -> tuple[list[Table], dict[str, Any]]:
+    """Return tables and vectors with their rows in the order of one of them."""
     for argument, vector in vectors.items():
         refuse_masked(vector, argument)
     indices = {table.argument: table.index for table in tables if table.index is not None}
@@ -508,7 +532,8 @@ def _match_rows(tables: list[Table], vectors: dict[str, Any]) -> tuple[list[Tabl
     indices = {argument: index for argument, index in indices.items() if len(index) == rows}
     if len(indices) < 2:
         return tables, vectors
-    arguments = [*(table.argument for table in tables), *vectors]
+    arguments = sorted([*(table.argument for table in tables), *vectors], key=leader.__ne__)
+    indices = {argument: indices[argument] for argument in arguments if argument in indices}
     default = [argument for argument, index in indices.items() if _is_default(index)]
     meaningful = [argument for argument in indices if argument not in default]
     for argument in meaningful if default else ():

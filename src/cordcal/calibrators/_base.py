@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-import operator
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -18,31 +17,32 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, stacklevel_outside_package
+from cordcal._errors import InputError, collected, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import in_domain, softmax
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Record, Vector
 from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_two_classes, check_weights
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
-    as_matrix,
     as_scores,
     check_kind,
     check_labels_unmasked,
-    check_same_shape,
     masked_class_error,
     read_scores,
     rescale_large_weights,
 )
-from cordcal.calibrators._curves import CurveSearch, prepare_curves
+from cordcal._validation.table import match
+from cordcal.calibrators._curves import CurveSearch
+from cordcal.expressions import in_domain, softmax
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
+
+Attributes = dict[str, Any]
+"""Fitted attributes by name."""
 
 Role = Literal["base", "rival"]
 """A base may change predictions and is repaired; a rival preserves them by design."""
@@ -56,11 +56,11 @@ _MAX_ENTRIES_TO_KEEP = 2**22
 _MODULES = {"torch": "torch", "boost": "lightgbm"}
 
 # Entries to map at a time: some copies of a block stay in the processor's cache.
-BLOCK_ENTRIES = 2**15
+CACHED_ENTRIES = 2**15
 
-# What a calibrator's attributes were, and its parameters.  Not stored in the calibrator, because
-# a prediction must not change what pickle, copies and model files see.
-_known_parameters: WeakKeyDictionary[Calibrator, tuple[list[Any], Parameters]] = WeakKeyDictionary()
+# Parameters that were derived for the last prediction, with copies of the fitted attributes.  Not
+# stored in the calibrator: a prediction must not change what pickle, copies and model files see.
+_derived: WeakKeyDictionary[Calibrator, tuple[Attributes, Parameters]] = WeakKeyDictionary()
 
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
@@ -110,6 +110,25 @@ class Size:
             ("", self.fixed),
         )
         return " + ".join(_format_term(word, count) for word, count in terms if count)
+
+
+def _with_numbers(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return arrays without dimensions as Python's numbers, with which NumPy is faster."""
+    return {name: x if x.ndim else x.item() for name, x in arrays.items()}
+
+
+def _are_equal(attributes: Attributes, others: Attributes) -> bool:
+    """Return whether fitted attributes have the same values; a single row waits for this."""
+    if attributes.keys() != others.keys():
+        return False
+    for name, value in attributes.items():
+        other = others[name]
+        if not isinstance(value, np.ndarray):
+            if value != other:
+                return False
+        elif value.shape != other.shape or np.count_nonzero(value != other):
+            return False
+    return True
 
 
 def _format_term(word: str, count: int) -> str:
@@ -290,8 +309,6 @@ class Calibrator(Estimator, ABC):
         Whether the method may change predictions, or is designed to preserve them.
     cost, reference : str
         The cost of a fit, and the publication of the method.
-    needs_features : bool
-        Whether it is also fitted on features.
     extra : str or None
         The extra of cordcal that a fit needs, ``"torch"`` or ``"boost"``; None if none.
     most_classes : tuple of int and str, or None
@@ -315,7 +332,6 @@ class Calibrator(Estimator, ABC):
     role: ClassVar[Role]
     cost: ClassVar[str]
     reference: ClassVar[str]
-    needs_features: ClassVar[bool] = False
     extra: ClassVar[str | None] = None
     most_classes: ClassVar[tuple[int, str] | None] = None
     square_work: ClassVar[float] = 0.0
@@ -323,12 +339,13 @@ class Calibrator(Estimator, ABC):
     # The fitted attributes that `_map` uses.
     _parameter_names: ClassVar[tuple[str, ...]] = ()
 
-    # What calibrators fitted on the same rows share.  If set, a fit leaves in other private
-    # attributes what its folds can use again.
+    # Set by `FitCache`: what calibrators fitted on the same rows share (see `crossfit`).
     _shared: SharedResults | None = None
 
     input: Kind
     n_classes_: int
+    # The class names of the data frame in fit; later ones are matched by name.
+    columns_: list[str] | None = None
     log_floor_: float
 
     def __init__(self, *, input: Kind = "logits") -> None:
@@ -341,8 +358,8 @@ class Calibrator(Estimator, ABC):
         ----------
         scores : array_like of shape (n, K)
             The classifier's logits or probabilities, depending on ``input``.
-        labels : array_like of int of shape (n,)
-            The true classes, as column indices.
+        labels : array_like of shape (n,)
+            The true classes, as column indices or names of a data frame's columns.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows.
 
@@ -351,8 +368,17 @@ class Calibrator(Estimator, ABC):
         self : Calibrator
             The fitted calibrator.
         """
-        raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
-        return self._fit_in_domain(self._to_domain(raw, fitting=True), y, weight)
+        check_kind(self.input)
+        rows = match({"scores": scores}, labels=labels, sample_weight=sample_weight)
+        raw = as_scores(rows.matrices[0])
+        y = check_labels(rows.labels, *raw.shape)
+        weight = None if sample_weight is None else check_weights(rows.sample_weight, len(raw))
+        check_two_classes(y, weight)
+        check_labels_unmasked(raw, y, self.input)
+        self._fit_in_domain(self._to_domain(raw, fitting=True), y, weight)
+        if rows.columns is not None:
+            self.columns_ = rows.columns
+        return self
 
     def predict_proba(self, scores: Any) -> Matrix:
         """Return the direct probabilities in float64.
@@ -360,14 +386,16 @@ class Calibrator(Estimator, ABC):
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            Scores of the same kind as in `fit`.
+            Scores of the same kind as in `fit`; columns of data frames are matched by name.
 
         Returns
         -------
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
-        return self._predict_in_domain(self._to_domain(self._validate_scores(scores)))
+        self._check_fitted("n_classes_")
+        (values,) = match({"scores": scores}, fitted_names=self.columns_).matrices
+        return self._predict_in_domain(self._to_domain(as_scores(values, self.n_classes_)))
 
     @classmethod
     def has_expression(cls) -> bool:
@@ -379,15 +407,13 @@ class Calibrator(Estimator, ABC):
         return getattr(cls, name).__func__ is not getattr(Calibrator, name).__func__
 
     @classmethod
-    def unsuited(cls, classes: int, *, features: bool) -> str | None:
+    def unsuited(cls, classes: int) -> str | None:
         """Return why a comparison skips the calibrator unless it is named, or None.
 
         Parameters
         ----------
         classes : int
             Number of classes.
-        features : bool
-            Whether there are features.
 
         Returns
         -------
@@ -396,8 +422,6 @@ class Calibrator(Estimator, ABC):
         """
         if cls.most_classes is not None and classes > cls.most_classes[0]:
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
-        if cls.needs_features and not features:
-            return "needs the penultimate features in addition to the scores"
         if cls.extra is not None and find_spec(_MODULES[cls.extra]) is None:
             return (
                 f"needs {_MODULES[cls.extra]}; install it with: pip install 'cordcal[{cls.extra}]'"
@@ -407,8 +431,8 @@ class Calibrator(Estimator, ABC):
     # Implemented by each calibrator.
 
     @abstractmethod
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        """Set the fitted attributes from validated rows in the domain `works_on`."""
+    def _fit(self, scores: Any, labels: Labels, weight: Vector | None) -> None:
+        """Set the fitted attributes from validated rows, a matrix in the domain `works_on`."""
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -426,7 +450,7 @@ class Calibrator(Estimator, ABC):
         Notes
         -----
         One expression serves every namespace, so it must not branch on data.  The functions of
-        `cordcal._numeric.expressions` work in all of them, and in place in NumPy.
+        `cordcal.expressions` work in all of them, and in place in NumPy.
         """
         return softmax(cls._logits(scores, params, xp=xp), xp)
 
@@ -440,16 +464,29 @@ class Calibrator(Estimator, ABC):
         return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
 
     def _numpy_parameters(self) -> Parameters:
-        """Return `_parameters`, computed once for the same fitted attributes."""
-        attributes = [getattr(self, name) for name in self._parameter_names]
-        known = _known_parameters.get(self)
-        if known is None or any(map(operator.is_not, attributes, known[0])):
-            # Python's numbers, because NumPy takes longer for arrays without dimensions.
-            params = {name: x if x.ndim else x.item() for name, x in self._parameters().items()}
+        """Return `_parameters`; derived ones are computed once for equal fitted attributes."""
+        if type(self)._parameters is Calibrator._parameters:
+            return _with_numbers(self._parameters())
+        attributes = self._fitted_attributes()
+        known = _derived.get(self)
+        if known is None or not _are_equal(attributes, known[0]):
+            params = _with_numbers(self._parameters())
             if "begin_x_" in params:
                 params["search_"] = CurveSearch.of(params)
-            known = _known_parameters[self] = attributes, params
+            # Copies, so that an edit in place is noticed.
+            known = _derived[self] = copy.deepcopy(attributes), params
         return known[1]
+
+    def _fitted_attributes(self) -> Attributes:
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
+
+    def _is_complete(self) -> bool:
+        """Return whether it can predict; override it if that needs what model files do not hold."""
+        return True
 
     def _accepts_masked(self) -> bool:
         """Return whether the fitted map accepts −inf logits; override it if the fit decides."""
@@ -478,11 +515,7 @@ class Calibrator(Estimator, ABC):
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and everything else as JSON-able metadata."""
         self._check_fitted("n_classes_")
-        fitted = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
+        fitted = self._fitted_attributes()
         arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
         plain = {name: value for name, value in fitted.items() if name not in arrays}
         return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
@@ -502,25 +535,6 @@ class Calibrator(Estimator, ABC):
 
     # Steps of fit and predict_proba.
 
-    def _validate_fit_input(
-        self, scores: Any, labels: Any, sample_weight: Any
-    ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
-        check_kind(self.input)
-        scores, labels, sample_weight = align_rows(
-            scores=scores, labels=labels, sample_weight=sample_weight
-        )
-        raw = as_scores(scores)
-        rows, classes = raw.shape
-        y = check_labels(labels, rows, classes)
-        weight = None if sample_weight is None else check_weights(sample_weight, rows)
-        check_two_classes(y, weight)
-        check_labels_unmasked(raw, y, self.input)
-        return raw, y, weight
-
-    def _validate_scores(self, scores: Any) -> npt.NDArray[Any]:
-        self._check_fitted("n_classes_")
-        return as_scores(scores, self.n_classes_)
-
     def _check_fit_rows(
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> None:
@@ -534,7 +548,7 @@ class Calibrator(Estimator, ABC):
         if original.kind == "logits" and not self.takes_masked and original.masked.any():
             raise_first(masked_class_error(original.masked, self.key))
 
-    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
+    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Any:
         """Validate the values and convert them to the domain `works_on`."""
         return read_scores(
             scores,
@@ -546,19 +560,24 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
-    def _fit_in_domain(self, scores: Matrix, labels: Labels, weight: Vector | None) -> Self:
-        """Call `_fit` on a copy, with weights in a safe range."""
+    def _fit_in_domain(self, scores: Any, labels: Labels, weight: Vector | None) -> Self:
+        """Call `_fit` on an unfitted copy, and adopt its state: a failed fit changes nothing."""
         weight = None if weight is None else rescale_large_weights(weight)
-        with one_blas_thread(), self._fit_copy(scores.shape[1]) as model:
+        model = self._unfitted_copy(scores.shape[1])
+        model._shared = self._shared
+        with one_blas_thread():
             model._fit(scores, labels, weight)
+        if self._shared is None:
+            model._forget()
+        # Attributes that others set, such as scikit-learn's of a pipeline, stay.
+        unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = unfitted | vars(model)
         return self
 
     def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
         """Yield copies fitted without one fold each of the rows this calibrator was fitted on.
 
-        A family may start from this fit, share work between the folds, and stop when the
-        log-likelihoods of other rows are accurate to about 1e-6, which is all that a choice
-        between calibrators needs.  Here every fold is fitted like any rows.
+        Here every fold is fitted like any rows; `crossfit` says what a family may share instead.
         """
         for fold in rows.folds:
             model = self._unfitted_copy(rows.original.classes)
@@ -577,18 +596,6 @@ class Calibrator(Estimator, ABC):
         model.n_classes_, model.log_floor_ = classes, LOG_FLOOR
         return model
 
-    @contextmanager
-    def _fit_copy(self, classes: int) -> Iterator[Self]:
-        """Yield an unfitted copy, and adopt its state on success: a failed fit changes nothing."""
-        model = self._unfitted_copy(classes)
-        model._shared = self._shared
-        yield model
-        if self._shared is None:
-            model._forget()
-        # Attributes that others set, such as scikit-learn's of a pipeline, stay.
-        unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = unfitted | vars(model)
-
     def _forget(self) -> None:
         """Drop the private attributes of a fit."""
         self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
@@ -603,57 +610,22 @@ class Calibrator(Estimator, ABC):
         """Whether the map is the softmax of `_logits`."""
         return cls._is_mapped() and not cls._implements("_map")
 
-    def _predict_in_domain(self, scores: Matrix) -> Matrix:
+    def _predict_in_domain(self, scores: Any) -> Matrix:
         """Map validated scores block by block, in place."""
         params = self._numpy_parameters()
-        if "search_" in params:
-            prepare_curves(scores.size)
-        for rows in row_blocks(*scores.shape, entries=BLOCK_ENTRIES):
+        for rows in row_blocks(*scores.shape, entries=CACHED_ENTRIES):
             block = scores[rows]
             direct = self._map(block, params, xp=np)
             if direct is not block:
                 block[:] = direct
-        return scores
+        direct_rows: Matrix = scores
+        return direct_rows
 
     def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once, at the caller's line, that a fit did not reach an optimum."""
-        if already_warned(by_labels=blames_labels):
+        message = f"{self.key}: {message}"
+        if already_warned(by_labels=blames_labels) or collected(message):
             return
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(
-            f"{self.key}: {message}",
-            ConvergenceWarning,
-            stacklevel=stacklevel_outside_package(),
-        )
-
-
-def fit_calibrator(
-    calibrator: Any,
-    original: CheckedScores,
-    labels: Any,
-    weight: Vector | None,
-    features: Any = None,
-) -> Any:
-    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight, **_not_none(features=features))
-    optional = _not_none(sample_weight=weight, features=features)
-    return calibrator.fit(original.raw, labels, **optional)
-
-
-def predict_calibrated(
-    calibrator: Any, original: CheckedScores, features: Any = None
-) -> npt.NDArray[Any]:
-    """Return a fitted calibrator's direct probabilities of validated rows."""
-    if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original, **_not_none(features=features))
-    output = calibrator.predict_proba(original.raw, **_not_none(features=features))
-    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
-    check_same_shape(original.raw, "scores", direct, "direct")
-    return direct
-
-
-def _not_none(**arguments: Any) -> dict[str, Any]:
-    """Drop arguments that are None: other libraries' methods may not have them."""
-    return {name: value for name, value in arguments.items() if value is not None}
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel_outside_package())

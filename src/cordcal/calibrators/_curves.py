@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,18 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import scratch
-from cordcal._numeric.expressions import minimum
 from cordcal._numeric.types import Array, Parameters, Vector
-from cordcal.repair.dispatch import compiled_engine
+from cordcal.expressions import minimum
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
 _PIECE = 2**15
 # Size of a table of starting points: for all curves together, and at least for each of them.
 _TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**8
-# With at most this many points, comparing with each is faster than a search.
-_FEW_POINTS = 16
-# Up to this many entries, plain Python is faster than a dozen calls of NumPy.
-_FEW_ENTRIES = 32
 
 Positions = npt.NDArray[np.intp]
 
@@ -73,11 +66,6 @@ def curve_parameters(
     }
 
 
-def prepare_curves(entries: int) -> None:
-    """Load the kernel if it pays for this many entries; blocks of them then use it."""
-    compiled_engine("curves", entries)
-
-
 def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vector:
     """Return the slope from each knot to the next one of its curve."""
     run, slope = np.diff(knot_x), np.zeros(knot_x.size)
@@ -119,165 +107,85 @@ def _search_torch(x: Array, params: Parameters, xp: Any) -> Array:
 class CurveSearch:
     """Curves prepared for NumPy: the search for an entry's half-line starts from a table.
 
-    The table goes by the leading bits of an entry, which order numbers from 0 on.  Infinite
-    abscissas follow each curve's last one, so that no step of the search leaves the curve.
+    The table goes by the leading bits of an entry's distance from ``left``, which order numbers
+    from 0 on.  An infinite abscissa follows each curve's last one, so that the search does not
+    leave the curve.
     """
 
     x: Vector
     y: Vector
     slope: Vector
-    # Each curve's first half-line; with a table, what to add to an entry's bits to find its place
-    # there.
-    origin: Positions
-    table: Positions | None
+    left: float
+    # Distances below and above have the first and the last place of the table.
     bounds: tuple[float, float]
+    # How many of a distance's bits are dropped, and what to add to the others, per curve.
     shift: int
-    # Without a table: the steps of a binary search, or all abscissas of one curve if they are few.
-    strides: list[int]
-    counted: list[float]
-    # Each curve's knots, and its half-lines' abscissas, values and slopes, if there are few curves.
-    lists: list[tuple[list[float], ...]]
-    # What the kernel gets, except for the entries, if it can evaluate the curves.
-    compiled: tuple[Any, ...] | None
+    origin: Positions
+    table: Positions
 
     @classmethod
     def of(cls, params: Parameters) -> CurveSearch:
         """Prepare the curves of `curve_parameters`."""
-        x, y, slope = (params[name] for name in ("begin_x_", "begin_y_", "slope_"))
-        start = np.append(params["first_"], x.size)
-        origin, strides = start[:-1], params["stride_"].tolist()
-        curves, is_single = origin.size, origin.size == 1
-        lists: list[tuple[list[float], ...]] = []
-        if curves <= _FEW_ENTRIES:  # many curves are evaluated at many entries
-            for begin, end in itertools.pairwise(start.tolist()):
-                parts = (x[begin + 1 : end], *(part[begin:end] for part in (x, y, slope)))
-                lists.append(tuple(part.tolist() for part in parts))
-        counted = x[1:].tolist() if is_single and x.size <= _FEW_POINTS else []
-        # Above zero, because the bits of −0 are those of the smallest integer.
-        low = max(float(x[np.minimum(origin + 2, start[1:] - 1)].min()), np.finfo(np.float64).tiny)
-        table, bounds, shift = None, (low, max(low, float(x.max()))), 0
-        if x.min() >= 0.0 and len(strides) > 1 and not counted:
-            table, shift = _start_table(x, start, *bounds)
-            strides = [1]
-        # How far the infinite abscissas of earlier curves move a curve.
-        moved = sum(strides) * np.arange(curves)
-        place = np.arange(x.size) + np.repeat(moved, np.diff(start))
-        padded_x, padded_y, padded_slope = (
-            np.full(x.size + sum(strides) * curves, np.inf) for _ in range(3)
-        )
-        padded_x[place], padded_y[place], padded_slope[place] = x, y, slope
-        origin = origin + moved
-        if table is not None:
-            origin = np.arange(curves) * table.shape[1] - (_bits(bounds[0]) >> shift)
-            table = (table + moved[:, None]).ravel()
-        compiled: tuple[Any, ...] | None = None
-        if table is not None:
-            compiled = (padded_x, padded_y, padded_slope, origin, table, *bounds, shift)
-        elif counted:
-            compiled = (x, y, slope, origin, origin[:0], *bounds, shift)
+        first, last = params["first_"], params["last_"]
+        x = params["begin_x_"]
+        left = min(0.0, float(x.min()))
+        distance = x - left
+        # The first two half-lines begin at the same abscissa.  Above zero, because the bits of −0
+        # are those of the smallest integer.
+        low = max(float(distance[np.minimum(first + 2, last)].min()), np.finfo(np.float64).tiny)
+        high = max(low, float(distance.max()))
+        size = max(_TABLE_SIZE // first.size, _MIN_TABLE_SIZE)
+        shift = ((_bits(high) - _bits(low)) // size).bit_length()
+        edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
+        table = np.empty((first.size, edges.size), dtype=np.intp)
+        for row, begin, end in zip(table, first.tolist(), last.tolist(), strict=True):
+            # Half-lines that begin before the place does: distances that round alike may differ.
+            before = np.searchsorted(distance[begin : end + 1], edges.view(np.float64))
+            row[:] = begin + np.maximum(before - 1, 0)
+        table[:, 0] = first
+        curve = np.arange(first.size)
         return cls(
-            padded_x,
-            padded_y,
-            padded_slope,
-            origin,
-            table,
-            bounds,
+            np.insert(x, last + 1, np.inf),
+            np.insert(params["begin_y_"], last + 1, np.inf),
+            np.insert(params["slope_"], last + 1, np.inf),
+            left,
+            (low, high),
             shift,
-            strides,
-            counted,
-            lists,
-            compiled,
+            curve * edges.size - (_bits(low) >> shift),
+            (table + curve[:, None]).ravel(),  # after the infinite ones of earlier curves
         )
 
     def interpolate(self, x: Array) -> Array:
         """Evaluate the curves at all entries, in place."""
-        if x.size <= _FEW_ENTRIES:
-            return self._evaluate_few(x)
-        if self.compiled is not None and x.ndim == 2 and x.flags.c_contiguous:
-            engine: Any = compiled_engine("curves", 0)
-            if engine is not None:
-                engine.evaluate_curves(x, *self.compiled)
-                return x
-        origin = np.broadcast_to(self.origin, x.shape)
         rows = max(1, _PIECE * len(x) // max(1, x.size))
         with scratch(3 * x[:rows].size) as memory:
             for begin in range(0, len(x), rows):
                 part = x[begin : begin + rows]
                 at, step, value = memory[: 3 * part.size].reshape(3, *part.shape)
                 at, step = at.view(np.intp), step.view(np.intp)
-                self._find(part, origin[begin : begin + rows], at, step, value)
-                part -= np.take(self.x, at, out=value, mode="clip")
-                part *= np.take(self.slope, at, out=value, mode="clip")
-                part += np.take(self.y, at, out=value, mode="clip")
+                self._find(part, at, step, value)
+                part -= self.x.take(at, out=value, mode="clip")
+                part *= self.slope.take(at, out=value, mode="clip")
+                part += self.y.take(at, out=value, mode="clip")
         return x
 
-    def _evaluate_few(self, x: Array) -> Array:
-        """Evaluate a curve at each entry in place, one by one."""
-        values = []
-        for value, curve in zip(x.ravel().tolist(), itertools.cycle(self.lists)):
-            knots, begin_x, begin_y, slope = curve
-            at = bisect_right(knots, value)
-            values.append(slope[at] * (value - begin_x[at]) + begin_y[at])
-        x.flat = values
-        return x
-
-    def _find(
-        self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
-    ) -> None:
+    def _find(self, x: Array, at: Positions, step: Positions, value: Vector) -> None:
         """Set ``at`` to the last half-line that begins at or below each entry, else the first."""
-        if self.counted:
-            count = np.zeros(x.shape, dtype=np.int8)
-            for begin in self.counted:
-                count += (x >= begin).view(np.int8)
-            at[...] = count
-            return
-        if self.table is None:
-            at[...] = origin
-            for stride in self.strides:
-                np.take(self.x[stride:], at, out=value, mode="clip")
-                np.multiply(value <= x, stride, out=step)
-                at += step
-            return
-        np.maximum(x, self.bounds[0], out=value)
+        np.subtract(x, self.left, out=value)
+        np.maximum(value, self.bounds[0], out=value)
         np.minimum(value, self.bounds[1], out=value)
         np.right_shift(value.view(np.int64), self.shift, out=step)
-        step += origin
-        np.take(self.table, step, out=at, mode="clip")
+        step += self.origin
+        self.table.take(step, out=at, mode="clip")
         following = self.x[1:]
-        behind = np.take(following, at, out=value, mode="clip") <= x
+        behind = following.take(at, out=value, mode="clip") <= x
         at += behind
         # Few entries are more than one step away.
-        some = np.flatnonzero(behind)
+        some = behind.reshape(-1).nonzero()[0]
         flat_at, flat_x = at.reshape(-1), x.reshape(-1)
         while some.size:
             some = some[following[flat_at[some]] <= flat_x[some]]
             flat_at[some] += 1
-
-
-def _start_table(
-    x: Vector, start: npt.NDArray[np.int64], low: float, high: float
-) -> tuple[Positions, int]:
-    """Return the half-line at entries by their leading bits, and the bits to drop.
-
-    Parameters
-    ----------
-    x, start
-        The beginnings of the curves' half-lines, which are not negative.
-    low, high : float
-        Entries below and above have the first and the last place of the table.
-    """
-    curves = start.size - 1
-    size = max(_TABLE_SIZE // curves, _MIN_TABLE_SIZE)
-    shift = ((_bits(high) - _bits(low)) // size).bit_length()
-    edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
-    table = np.empty((curves, edges.size), dtype=np.intp)
-    bounds = start.tolist()
-    for row, begin, end in zip(table, bounds[:-1], bounds[1:], strict=True):
-        row[:] = begin - 1
-        row += np.searchsorted(x[begin:end], edges.view(np.float64), side="right")
-    table[:, 0] = start[:-1]
-    np.maximum(table, start[:-1, None], out=table)
-    return table, shift
 
 
 def _bits(number: float) -> int:
@@ -624,103 +532,3 @@ def _chain_cuts(x: Vector, points: Positions) -> Positions:
                 cuts.append(number)
             previous = point
     return np.array(cuts, dtype=np.intp)
-
-
-# Distance of an abscissa to the steps on either side: less than half of what separates two
-# abscissas (1e-15), more than float64's spacing below one.
-_STEP_OFFSET = 4e-16
-
-
-def venn_abers_knots(
-    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
-) -> Knots:
-    """Return p1/(1 − p0 + p1) as knots of a piecewise linear function with steep steps.
-
-    Examples
-    --------
-    >>> x = np.array([0.1, 0.2, 0.3, 0.4])
-    >>> knots = venn_abers_knots(x, np.array([False, True, False, True]))
-    >>> np.interp([0.0, 0.1, 0.25, 0.4, 1.0], *knots).round(4)
-    array([0.3333, 0.3333, 0.5   , 0.6667, 0.6667])
-    """
-    w = np.ones(x.size) if weight is None else weight
-    counted = w > 0.0
-    x, positive, w = x[counted], positive[counted], w[counted]
-    order = np.argsort(x, kind="stable")
-    start = group_starts(x[order])
-    mass = np.add.reduceat(w[order], start)
-    hits = np.add.reduceat((w * positive)[order], start)
-    as_hit = _values_with_hit(mass, hits)
-    # By symmetry, adding a miss is adding a hit with classes and order reversed.
-    as_miss = 1.0 - _values_with_hit(mass[::-1], (mass - hits)[::-1])[::-1]
-    at = _merge_pair(as_miss, as_hit)
-    between = _merge_pair(np.append(0.0, as_miss), np.append(as_hit, 1.0))
-    return _step_knots(x[order][start], at, between)
-
-
-def _merge_pair(as_miss: Vector, as_hit: Vector) -> Vector:
-    """Merge a pair of Venn–Abers predictions into one probability, p1/(1 − p0 + p1)."""
-    return as_hit / (1.0 - as_miss + as_hit)
-
-
-def _values_with_hit(mass: Vector, hits: Vector) -> Vector:
-    """Return the isotonic value at each group after adding a hit of mass 1 to it."""
-    n = np.append(0.0, np.cumsum(mass)).tolist()
-    s = np.append(0.0, np.cumsum(hits)).tolist()
-    after, before = _next_corners(n, s), _previous_corners(n, s)
-    values = np.empty(mass.size)
-    for i in range(mass.size):
-        left, right = i, i + 1
-        slope = (s[right] - s[left] + 1.0) / (n[right] - n[left] + 1.0)
-        moved = True
-        while moved:
-            moved = False
-            while (corner := after[right]) >= 0:
-                new_slope = (s[corner] - s[left] + 1.0) / (n[corner] - n[left] + 1.0)
-                if new_slope > slope:
-                    break
-                right, slope, moved = corner, new_slope, True
-            while (corner := before[left]) >= 0:
-                new_slope = (s[right] - s[corner] + 1.0) / (n[right] - n[corner] + 1.0)
-                if new_slope < slope:
-                    break
-                left, slope, moved = corner, new_slope, True
-        values[i] = slope
-    return values
-
-
-def _next_corners(n: list[float], s: list[float]) -> list[int]:
-    """Return each point's next corner on the lower hull of it and all later points, or −1."""
-    following = [-1] * len(n)
-    for i in range(len(n) - 2, -1, -1):
-        j = i + 1
-        while (k := following[j]) >= 0 and _is_above(n, s, i, j, k):
-            j = k
-        following[i] = j
-    return following
-
-
-def _previous_corners(n: list[float], s: list[float]) -> list[int]:
-    """Return each point's previous corner on the lower hull of it and all earlier ones, or −1."""
-    preceding = [-1] * len(n)
-    for i in range(1, len(n)):
-        j = i - 1
-        while (k := preceding[j]) >= 0 and _is_above(n, s, k, j, i):
-            j = k
-        preceding[i] = j
-    return preceding
-
-
-def _is_above(n: list[float], s: list[float], a: int, b: int, c: int) -> bool:
-    """Return whether point b lies on or above the line from a to c."""
-    return (s[b] - s[a]) * (n[c] - n[a]) >= (s[c] - s[a]) * (n[b] - n[a])
-
-
-def _step_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
-    """Return a step function as knots: values at the abscissas, and on either side."""
-    knot_x = np.stack([x - _STEP_OFFSET, x, x + _STEP_OFFSET], axis=1).ravel()
-    knot_y = np.stack([between[:-1], at, between[1:]], axis=1).ravel()
-    keep = np.ones(knot_x.size, dtype=bool)
-    same = knot_y[1:] == knot_y[:-1]
-    keep[1:-1] = ~(same[1:] & same[:-1])
-    return knot_x[keep], knot_y[keep]

@@ -21,12 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.expressions import exp, subtract_max
-from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray
+from cordcal._numeric.types import ArrayLike, Floats, Kind, Matrix, NumPyArray, Vector
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
+from cordcal._validation.scores import (
+    CheckedScores,
+    as_matrix,
+    as_scores,
+    check_same_shape,
+    original_probabilities,
+    sum_tolerance,
+)
+from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.confidence import with_confidence
+from cordcal.expressions import exp, subtract_max
 
 # Libraries whose fit and predict_proba expect probabilities, not scores.
 _EXPECT_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
@@ -359,18 +366,6 @@ class PrecomputedProbabilities:
         return FixedProbabilities(calibration), FixedProbabilities(evaluation)
 
 
-def match_rows(
-    scores: ArrayLike,
-    evaluation: float | tuple[ArrayLike, ArrayLike],
-    precomputed: PrecomputedProbabilities,
-) -> PrecomputedProbabilities:
-    """Return the probabilities with their rows in the order of the scores' rows."""
-    _, calibration = align_rows(scores=scores, direct_calibration=precomputed.direct_calibration)
-    rows = evaluation[0] if isinstance(evaluation, tuple) else None
-    matched = {"evaluation[0]": rows, "direct_evaluation": precomputed.direct_evaluation}
-    return PrecomputedProbabilities(calibration, align_rows(**matched)[1])
-
-
 class FixedProbabilities:
     """A calibrator that returns the probabilities of one set of rows."""
 
@@ -384,3 +379,24 @@ class FixedProbabilities:
     def predict_proba(self, scores: ArrayLike) -> NumPyArray:
         """Return the probabilities, whose rows are those of the scores."""
         return self.probabilities
+
+
+def fit_calibrator(
+    calibrator: Any, original: CheckedScores, labels: Any, weight: Vector | None
+) -> Any:
+    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._fit_checked(original, labels, weight)
+    # The methods of other libraries may have no parameter for weights.
+    optional = {} if weight is None else {"sample_weight": weight}
+    return calibrator.fit(original.raw, labels, **optional)
+
+
+def predict_calibrated(calibrator: Any, original: CheckedScores) -> npt.NDArray[Any]:
+    """Return a fitted calibrator's direct probabilities of validated rows."""
+    if isinstance(calibrator, Calibrator):
+        return calibrator._predict_checked(original)
+    output = calibrator.predict_proba(original.raw)
+    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
+    check_same_shape(original.raw, "scores", direct, "direct")
+    return direct

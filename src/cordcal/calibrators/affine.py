@@ -15,7 +15,6 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import log, plus, shared, times
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import (
     AffineProblem,
@@ -44,6 +43,7 @@ from cordcal.calibrators.temperature import (
     subsample,
     warn_about_temperature,
 )
+from cordcal.expressions import add_in_place, log, multiply_in_place, shared
 
 # With at most this many parameters `ms` is fitted to its optimum.  With more, calibration rows
 # are usually almost separable and the stopping rule defines the map.
@@ -272,7 +272,7 @@ class VectorScaling(AffineCalibrator):
 
     @classmethod
     def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return plus(times(scores, params["scale_"], xp), params["bias_"], xp)
+        return add_in_place(multiply_in_place(scores, params["scale_"], xp), params["bias_"], xp)
 
 
 class _MatrixCalibrator(AffineCalibrator):
@@ -300,7 +300,7 @@ class _MatrixCalibrator(AffineCalibrator):
 
     @classmethod
     def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return plus(xp.matmul(scores, params["weight_"].T), params["bias_"], xp)
+        return add_in_place(xp.matmul(scores, params["weight_"].T), params["bias_"], xp)
 
 
 class MatrixScaling(_MatrixCalibrator):
@@ -550,8 +550,8 @@ def mixed_log_probabilities(shifted: Array, params: Parameters, xp: Any) -> Arra
 
     def compute() -> Array:
         mix = params["mix_"]
-        tempered = times(softmax_at_temperature(shifted, params, xp), 1.0 - mix, xp)
-        return log(plus(tempered, mix / shifted.shape[1], xp), xp)
+        tempered = multiply_in_place(softmax_at_temperature(shifted, params, xp), 1.0 - mix, xp)
+        return log(add_in_place(tempered, mix / shifted.shape[1], xp), xp)
 
     return shared("mixed", compute, params, xp)
 

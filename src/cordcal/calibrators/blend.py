@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import operator
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, warn
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import copied, in_domain, softmax
 from cordcal._numeric.parallel import default_threads, run_blocks
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
-from cordcal._validation.labels import check_labels
-from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
-from cordcal.calibrators._base import BLOCK_ENTRIES, Calibrator, Size
-from cordcal.calibrators._curves import prepare_curves
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal.calibrators._base import CACHED_ENTRIES, Calibrator, Size
+from cordcal.calibrators._simplex import Mixture, best_shares
 from cordcal.calibrators.crossfit import (
-    FOLDS,
     Candidate,
     FitCache,
     Folds,
     HeldOut,
     check_folds,
-    cross_fit,
-    cross_fit_any,
 )
 from cordcal.calibrators.registry import calibrator_class
-from cordcal.repair.kernels import Stopwatch
+from cordcal.expressions import copied, in_domain, softmax
 from cordcal.repair.lift import Masses
 
 # Pseudo-rows that regularise the shares, spread evenly; 40 were too many.
@@ -161,37 +152,34 @@ class Blend(Calibrator):
         self.folds = folds
         self.seed = seed
 
-    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> npt.NDArray[Any]:
-        return scores  # each member has its own domain
-
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "members_"):
             return {}
         shares = zip(self.weights_.tolist(), self.members_.items(), strict=True)
         return {f"{100 * share:.1f} % {key}": member for share, (key, member) in shares}
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        original = CheckedScores.from_scores(scores, self.input, fitting=True)
-        self._fit_from(self._fit_cache(original, labels, weight))
+    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> CheckedScores:
+        # Each member has a domain of its own.
+        return CheckedScores.from_scores(scores, self.input, fitting=fitting)
+
+    def _fit(self, scores: CheckedScores, labels: Labels, weight: Vector | None) -> None:
+        self._fit_from(self._fit_cache(scores, labels, weight))
 
     def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         self._check_fit_rows(original, labels, weight)
-        with self._fit_copy(original.classes) as model:
-            model._fit_from(model._fit_cache(original, labels, weight))
-        return self
+        return self._fit_in_domain(original, labels, weight)
 
     def _fit_cache(
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> FitCache:
         check_folds(self.folds, len(labels))
-        weight = None if weight is None else rescale_large_weights(weight)
         folds = Folds.of(original.comparable(), labels, self.folds, self.seed, weight)
         return FitCache(original, labels, weight, folds)
 
     def _fit_from(self, fit_cache: FitCache) -> None:
         """Mix the calibrators of a cache, which fits those that it lacks."""
         self.n_classes_, self.log_floor_ = fit_cache.original.classes, LOG_FLOOR
-        watch = Stopwatch()
+        started = perf_counter()
         if fit_cache.original.raw.size >= _MIN_ENTRIES_TO_RELEASE:
             fit_cache.original.release()
         candidates: dict[str, Candidate] = {}
@@ -220,7 +208,7 @@ class Blend(Calibrator):
         self._mix({key: candidates[key] for key in keys if key in candidates}, fit_cache)
         # Fits that the cache had already count, too: a blend needs all of them.
         durations = [candidate.seconds for candidate in (candidates | doubtful).values()]
-        self.seconds_ = max(watch.seconds(), sum(durations))
+        self.seconds_ = max(perf_counter() - started, sum(durations))
 
     def _keys(self, classes: int, rows: float) -> tuple[str, ...]:
         """Return the members' keys, validated."""
@@ -232,7 +220,7 @@ class Blend(Calibrator):
                 "members", f"is {self.members!r}", 'pass a sequence of keys, such as ("ts", "svs")'
             )
         for key in self.members:
-            if calibrator_class(key).needs_features or issubclass(calibrator_class(key), Blend):
+            if issubclass(calibrator_class(key), Blend):
                 raise InputError(
                     "members", f"has {key!r}, which is not a map of scores alone", "leave it out"
                 )
@@ -297,8 +285,8 @@ class Blend(Calibrator):
         loss = -float(w @ np.log(np.maximum(shares @ likelihood, LOG_FLOOR)) / w.sum())
         return Mixture(shares, loss, half.gap)
 
-    def _predict_in_domain(self, scores: Matrix) -> Matrix:
-        return self._predict_checked(CheckedScores.from_scores(scores, self.input))
+    def _predict_in_domain(self, scores: CheckedScores) -> Matrix:
+        return self._predict_checked(scores)
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Map blocks of rows on threads, each converted once to every domain of the members."""
@@ -307,11 +295,10 @@ class Blend(Calibrator):
                 calibrator._check_masked(original)
         members = self._numpy_members()
         direct = np.empty(original.raw.shape)
-        blocks = row_blocks(original.rows, original.classes, entries=BLOCK_ENTRIES)
+        blocks = row_blocks(original.rows, original.classes, entries=CACHED_ENTRIES)
         if len(blocks) == 1:
             members.mix(original, direct)
             return direct
-        prepare_curves(direct.size * sum("search_" in member.params for member in members.members))
 
         def predict(part: slice) -> None:
             for rows in blocks[part]:
@@ -319,31 +306,21 @@ class Blend(Calibrator):
 
         # The blocks do not depend on the number of threads: products of matrices may round
         # differently with another number of rows.
-        list(run_blocks(predict, len(blocks), BLOCK_ENTRIES, default_threads(), len(blocks)))
+        list(run_blocks(predict, len(blocks), CACHED_ENTRIES, default_threads(), len(blocks)))
         return direct
 
     def _numpy_members(self) -> _Members:
-        """Return the members for NumPy, prepared once for the same fitted attributes."""
-        attributes: list[Any] = [self.weights_]
-        for calibrator in self.members_.values():
-            attributes += vars(calibrator).values()
-        known = _known_members.get(self)
-        if (
-            known is None
-            or len(known[0]) != len(attributes)
-            or any(map(operator.is_not, attributes, known[0]))
-        ):
-            parameters = [
-                calibrator._numpy_parameters() if calibrator._is_mapped() else {}
-                for calibrator in self.members_.values()
-            ]
-            common = _common_scalars(parameters)
-            members = [
-                _Member.of(c, c.log_floor_, params, _agrees(params, common))
-                for c, params in zip(self.members_.values(), parameters, strict=True)
-            ]
-            known = _known_members[self] = attributes, _Members(members, self.weights_)
-        return known[1]
+        """Return the members for NumPy."""
+        parameters = [
+            calibrator._numpy_parameters() if calibrator._is_mapped() else {}
+            for calibrator in self.members_.values()
+        ]
+        common = _common_scalars(parameters)
+        members = [
+            _Member.of(c, c.log_floor_, params, _agrees(params, common))
+            for c, params in zip(self.members_.values(), parameters, strict=True)
+        ]
+        return _Members(members, self.weights_)
 
     def _accepts_masked(self) -> bool:
         return all(member._accepts_masked() for member in self.members_.values())
@@ -359,7 +336,7 @@ class Blend(Calibrator):
                 )
             members[key] = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
         # A graph computes a step once for the members that have no such scalar of their own.
-        common = _common_scalars(members.values())
+        common = _common_scalars([*members.values()])
         params = {name: np.asarray(value) for name, value in common.items()}
         shares = dict(zip(members, self.weights_.tolist(), strict=True))
         order = sorted(members, key=lambda key: not self.members_[key]._is_softmax())
@@ -425,25 +402,23 @@ class Blend(Calibrator):
         return blend
 
 
-# The members of a blend for NumPy, and the attributes they were prepared from.
-_known_members: WeakKeyDictionary[Blend, tuple[list[Any], _Members]] = WeakKeyDictionary()
-
 # Scalars of early steps, which members with the same values share.
 _SHARED_SCALARS = ("temperature_", "mix_")
 
 
-def _common_scalars(parameters: Iterable[Parameters]) -> dict[str, float]:
+def _common_scalars(parameters: Sequence[Parameters]) -> dict[str, float]:
     """Return the value of each shared scalar that most members have."""
-    values = {name: Counter[float]() for name in _SHARED_SCALARS}
-    for params in parameters:
-        for name in params.keys() & values.keys():
-            values[name][float(params[name])] += 1
-    return {name: count.most_common(1)[0][0] for name, count in values.items() if count}
+    common = {}
+    for name in _SHARED_SCALARS:
+        values = [float(params[name]) for params in parameters if name in params]
+        if values:
+            common[name] = max(values, key=values.count)
+    return common
 
 
 def _agrees(params: Parameters, common: Mapping[str, float]) -> bool:
     """Whether a member has shared scalars, with the common values."""
-    names = params.keys() & common.keys()
+    names = [name for name in common if name in params]
     return bool(names) and all(float(params[name]) == common[name] for name in names)
 
 
@@ -524,7 +499,7 @@ class _Members:
     def mix(self, original: CheckedScores, out: Matrix) -> None:
         """Write the mixture of direct probabilities, added in the order of the members."""
         rows = _Rows(original.in_domain, np)
-        if len(self.members) * out.size <= BLOCK_ENTRIES:
+        if len(self.members) * out.size <= CACHED_ENTRIES:
             # Time goes by the number of calls.
             stacked = np.concatenate(rows.map(self._stacked)).reshape(-1, *out.shape)
             stacked *= self._stacked_shares
@@ -565,12 +540,7 @@ def _original(fit_cache: FitCache) -> Candidate:
     return Candidate(model, held_out, 0.0)
 
 
-# The shares: a prior, and the convex problem.
-
-# Stop at this certified gap per row: further steps are smaller than the rounding of the sums.
-_MAX_GAP = 1e-13
-# Damped Newton takes about ten steps; reaching this limit would be a bug.
-_MAX_STEPS = 200
+# The prior of the shares.
 
 
 def _rating(likelihood: Matrix, weight: Vector) -> Vector:
@@ -591,119 +561,3 @@ def _prior(simple: npt.NDArray[np.bool_], errors: float) -> Vector:
         extra = min(_SIMPLE_ROWS / max(errors, 1.0), _MAX_SIMPLE_ROWS)
         prior[simple] += extra / np.count_nonzero(simple)
     return prior
-
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """The shares, their mean log loss, and a bound per row on its distance to the minimum."""
-
-    shares: Vector
-    loss: float
-    gap: float
-
-
-def best_shares(
-    likelihood: Matrix, weight: Vector, prior: Vector, start: Vector | None = None
-) -> Mixture:
-    """Return the shares π on the simplex that minimise −Σ w log(π·a) − Σ prior·log π.
-
-    Parameters
-    ----------
-    likelihood : ndarray of shape (members, rows)
-        The probability that each member gives to the rows' labels.
-    weight : ndarray of shape (rows,)
-        Weights of the rows; their sum is the number of rows.
-    prior : ndarray of shape (members,)
-        Pseudo-rows of each member; all above zero.
-    start : ndarray of shape (members,), optional
-        Where the search starts, above zero; by default with equal shares.
-
-    Notes
-    -----
-    Scaling π by t lowers the objective by (Σw + Σprior)·log t.  With (Σw + Σprior)·Σπ added,
-    the minimum over all positive π therefore lies on the simplex.
-    """
-    a = np.maximum(likelihood, LOG_FLOOR)
-    total, rows = float(weight.sum() + prior.sum()), float(weight.sum())
-
-    def value(x: Vector, mixed: Vector) -> float:
-        losses = weight * np.log(mixed)
-        return total * float(x.sum()) - float(losses.sum() + (prior * np.log(x)).sum())
-
-    x = np.full(len(prior), 1.0 / len(prior)) if start is None else start / start.sum()
-    mixed = x @ a
-    for _ in range(_MAX_STEPS):
-        ratio = a / mixed
-        # The gradient of Σ w log(x·a) + Σ prior·log x, and −Hessian.
-        pull = ratio @ weight + prior / x
-        if _gap(pull, x) <= _MAX_GAP * total:
-            break
-        hessian = (ratio * weight) @ ratio.T + np.diag(prior / (x * x))
-        step = np.linalg.solve(hessian, pull - total)
-        x, mixed = _line_search(value, a, x, mixed, step, float((pull - total) @ step))
-    x = x / x.sum()
-    mixed = x @ a
-    pull = (a / mixed) @ weight + prior / x
-    return Mixture(x, -float((weight * np.log(mixed)).sum()) / rows, _gap(pull, x) / rows)
-
-
-def _gap(pull: Vector, x: Vector) -> float:
-    """Return the largest pull minus the mean one: by convexity no shares gain more."""
-    return float(pull.max() - pull @ x)
-
-
-def _line_search(
-    value: Callable[[Vector, Vector], float],
-    a: Matrix,
-    x: Vector,
-    mixed: Vector,
-    step: Vector,
-    slope: float,
-) -> tuple[Vector, Vector]:
-    """Take a Newton step, halved until it stays positive and lowers the value enough."""
-    current, size = value(x, mixed), 1.0
-    # Close to the optimum values differ only by rounding, and a full step is right.
-    near = slope < 1e-9 * abs(current)
-    while size > 1e-12:
-        new_x = x + size * step
-        new_mixed = new_x @ a
-        if (new_x > 0.0).all() and (
-            near or value(new_x, new_mixed) <= current - 0.25 * size * slope
-        ):
-            return new_x, new_mixed
-        size *= 0.5
-    return x, mixed
-
-
-def masses_held_out(
-    fitted: Any,
-    new: Callable[[], Any],
-    original: CheckedScores,
-    labels: Any,
-    weight: Vector | None,
-    features: Any,
-) -> Masses:
-    """Return the held-out masses on and off the predictions, for a Lift.
-
-    A fitted blend has them already; others are cross-fitted, with calibrators from ``new()``.
-    """
-    if isinstance(fitted, Blend):
-        return fitted.held_out_.masses
-    truth = check_labels(labels, original.rows, original.classes)
-    features = None if features is None else np.asarray(features)
-    folds = Folds.of(original.comparable(), truth, FOLDS, seed=0, weight=weight)
-    if folds.note is not None:
-        warn(f"lift is fitted on held-out rows, but {folds.note}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit on all rows has issued them
-            if isinstance(fitted, Calibrator) and not fitted.needs_features:
-                return cross_fit(fitted, folds.rows(original, truth, weight)).masses
-            return cross_fit_any(new, original, truth, weight, folds, features).masses
-    except ValueError as error:
-        raise InputError(
-            "labels",
-            f"cannot be cross-fitted: without one fold of the rows, {error}",
-            "pass more rows, or write {option}",
-            option=("repair", "cord"),
-        ) from error

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
@@ -22,7 +22,7 @@ from cordcal.calibrators._newton import progress
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FitCache, Folds, HeldOut
 from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, warn_about_temperature
-from cordcal.repair.kernels import Stopwatch
+from cordcal.expressions import softmax
 
 # As published: the number of fits that are averaged, and the rounds without a gain on the rows
 # that a fit holds out after which it ends.
@@ -208,7 +208,7 @@ class BoostedBlend(Blend):
         self.learning_rate = learning_rate
 
     def _fit_from(self, fit_cache: FitCache) -> None:
-        watch = Stopwatch()
+        started = perf_counter()
         self._check_masked(fit_cache.original)
         super()._fit_from(fit_cache)
         original, labels, weight = fit_cache.original, fit_cache.labels, fit_cache.weight
@@ -220,7 +220,7 @@ class BoostedBlend(Blend):
         trees.store(self)
         self.held_out_ = HeldOut.empty(len(labels))
         self.held_out_.store(np.arange(len(labels)), held_out, labels, original.prediction)
-        self.seconds_ = max(watch.seconds(), self.seconds_)
+        self.seconds_ = max(perf_counter() - started, self.seconds_)
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         self._check_masked(original)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks_of
-from cordcal._numeric.expressions import copied, plus, softmax_of_shifted, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
@@ -25,6 +24,7 @@ from cordcal.calibrators.temperature import (
     softmax_at_temperature,
     warn_about_temperature,
 )
+from cordcal.expressions import add_in_place, copied, multiply_in_place, softmax_of_shifted
 
 
 class EnsembleTemperature(Calibrator):
@@ -115,9 +115,9 @@ class EnsembleTemperature(Calibrator):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         weights = params["weights_"]
         w0, w1, w2 = weights.tolist() if xp is np else (weights[i] for i in range(3))
-        mixed = times(softmax_at_temperature(copied(scores, xp), params, xp), w0, xp)
-        mixed = plus(mixed, times(softmax_of_shifted(scores, xp), w1, xp), xp)
-        return plus(mixed, w2 / scores.shape[1], xp)
+        mixed = multiply_in_place(softmax_at_temperature(copied(scores, xp), params, xp), w0, xp)
+        mixed = add_in_place(mixed, multiply_in_place(softmax_of_shifted(scores, xp), w1, xp), xp)
+        return add_in_place(mixed, w2 / scores.shape[1], xp)
 
 
 def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector, float]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import log, maximum, minimum, over, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
@@ -21,6 +20,7 @@ from cordcal.calibrators.temperature import (
     logit_unit,
     subsample,
 )
+from cordcal.expressions import divide_in_place, log, maximum, minimum, multiply_in_place, softplus
 
 # Lower bound of the entropy, divided by log K, before its logarithm is taken, as published.
 _MIN_ENTROPY = 1e-12
@@ -123,10 +123,10 @@ class EntropyTemperature(Calibrator):
 
     @classmethod
     def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        scores = times(scores, 1.0 / params["unit_"], xp)
+        scores = multiply_in_place(scores, 1.0 / params["unit_"], xp)
         x = params["slope_"] * log_entropy(scores, xp) + params["intercept_"]
         temperature = minimum(maximum(softplus(x, xp), MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)
-        return over(scores, temperature[:, None], xp)
+        return divide_in_place(scores, temperature[:, None], xp)
 
 
 def log_entropy(shifted: Array, xp: Any) -> Array:

@@ -1,8 +1,8 @@
 """Isotonic calibrators: monotone curves of the probabilities, without a parametric form.
 
 One curve per class, rows renormalised: isotonic regression (``irova``), the same after
-temperature scaling (``irova-ts``), centred isotonic regression (``cir``) and Venn–Abers
-predictors (``venn-abers``).  One curve for all classes: ``irm``, which keeps the order.
+temperature scaling (``irova-ts``) and centred isotonic regression (``cir``).  One curve for all
+classes: ``irm``, which keeps the order.
 """
 
 from __future__ import annotations
@@ -14,17 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import (
-    chosen,
-    copied,
-    over,
-    plus,
-    row_max,
-    row_sum,
-    shares,
-    softmax_of_shifted,
-    times,
-)
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._curves import (
@@ -38,7 +27,6 @@ from cordcal.calibrators._curves import (
     interpolate,
     join_knots,
     knots_of_elements,
-    venn_abers_knots,
 )
 from cordcal.calibrators._newton import ScalarOptimum
 from cordcal.calibrators.temperature import (
@@ -47,6 +35,17 @@ from cordcal.calibrators.temperature import (
     fit_shared_temperature,
     softmax_at_temperature,
     warn_about_temperature,
+)
+from cordcal.expressions import (
+    add_in_place,
+    chosen,
+    copied,
+    divide_in_place,
+    multiply_in_place,
+    row_max,
+    row_sum,
+    shares,
+    softmax_of_shifted,
 )
 
 # This share of the original probabilities makes a map with flat pieces strictly increasing.
@@ -241,7 +240,7 @@ def map_each_class(
     total = row_sum(mapped, xp)
     empty = total == 0.0
     if xp is np and not np.count_nonzero(empty):
-        return over(mapped, total, xp)
+        return divide_in_place(mapped, total, xp)
     return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
 
 
@@ -297,62 +296,9 @@ class CentredIsotonic(IsotonicOneVsAll):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return shares(plus(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp)
-
-
-class VennAbers(IsotonicOneVsAll):
-    """Venn–Abers predictors of each class against the rest, rows renormalised.
-
-    For each class k, two isotonic regressions of 1[y = k] on its probability: the new row is
-    added to the calibration rows with target 0, which gives p0, and with target 1, which gives
-    p1.  The class's value is p1/(1 − p0 + p1), which is never 0.  There are no
-    hyperparameters.
-
-    | Works on probabilities (the softmax of logits), in float64 for any input.
-    | Does not keep the argmax.
-    | −inf logits count as probability 0, which the map raises.
-    | Cost: O(Kn log n); the curves have up to 3n knots per class.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities"}
-        Kind of scores.
-
-    Attributes
-    ----------
-    knot_x_, knot_y_ : ndarray
-        Abscissas and values of all classes' steps, concatenated.
-    knot_start_ : ndarray of int of shape (K + 1,)
-        Index of each class's first knot.
-
-    References
-    ----------
-    Vovk, Petej, Fedorova (2015). Large-scale probabilistic predictors with and without
-    guarantees of validity. NeurIPS.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
-    >>> model = VennAbers(input="probabilities").fit(p, [0, 1, 0, 1])
-    >>> model.predict_proba(p).round(3)
-    array([[0.667, 0.333],
-           [0.5  , 0.5  ],
-           [0.5  , 0.5  ],
-           [0.333, 0.667]])
-    """
-
-    key = "venn-abers"
-    title = "Venn–Abers, one versus all"
-    short = "Venn–Abers"
-    cost = "O(Kn log n)"
-    reference = "Vovk et al. 2015, NeurIPS"
-    most_classes = 999, "stores a curve through every row for each class, too large"
-
-    _fit_folds = Calibrator._fit_folds
-
-    _fit_curve = staticmethod(venn_abers_knots)
-    _join = staticmethod(join_knots)
+        return shares(
+            add_in_place(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp
+        )
 
 
 class IsotonicPooled(Calibrator):
@@ -447,7 +393,7 @@ class IsotonicPooled(Calibrator):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         top = scores.argmax(axis=1) if xp is np else xp.argmax(scores, axis=1)
         mapped = interpolate(copied(scores, xp), params, xp)
-        mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
+        mapped = shares(add_in_place(mapped, multiply_in_place(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 
 

@@ -10,11 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
-from cordcal._numeric.expressions import (
-    LOWEST_SHIFTED,
-    log_shares,
-    times,
-)
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size, check_positive_integer
@@ -31,6 +26,11 @@ from cordcal.calibrators.temperature import (
     row_spans,
     subsample,
     subsample_step,
+)
+from cordcal.expressions import (
+    LOWEST_SHIFTED,
+    log_shares,
+    multiply_in_place,
 )
 
 # Lower bound of the slopes: with smaller ones neighbouring scores could round to ties.  The bound
@@ -190,7 +190,9 @@ class MonotoneMap(Calibrator):
 
     @classmethod
     def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return interpolate(log_shares(times(scores, 1.0 / params["unit_"], xp), xp), params, xp)
+        return interpolate(
+            log_shares(multiply_in_place(scores, 1.0 / params["unit_"], xp), xp), params, xp
+        )
 
 
 def fit_slopes(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from cordcal._errors import InputError
-from cordcal.calibrators._base import Calibrator, Facts, FactTable, Role
+from cordcal.calibrators._base import Calibrator, Facts, FactTable
 
 # The module and the class of each key, in the order of the documentation.
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -27,33 +27,22 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "platt": ("sigmoid", "PlattScaling"),
     "beta": ("sigmoid", "BetaCalibration"),
     "cir": ("isotonic", "CentredIsotonic"),
-    "venn-abers": ("isotonic", "VennAbers"),
-    "spline": ("spline", "SplineOneVsRest"),
     "mono": ("monotone", "MonotoneMap"),
-    "ts-class": ("classwise", "ClasswiseTemperature"),
     "hts": ("entropy", "EntropyTemperature"),
-    "pb": ("bounded", "ProbabilityBounding"),
     "tva-platt": ("confidence", "TopVersusAllPlatt"),
-    "tva-beta": ("confidence", "TopVersusAllBeta"),
-    "tva-isotonic": ("confidence", "TopVersusAllIsotonic"),
-    "tva-histogram": ("confidence", "TopVersusAllHistogram"),
-    "top-label": ("confidence", "TopLabelHistogram"),
-    "cdf-spline": ("confidence", "CumulativeSpline"),
-    "mcct-i": ("rankwise", "RankwiseTransformation"),
-    "pts": ("networks", "ParametrizedTemperature"),
-    "smart": ("networks", "MarginTemperature"),
-    "diag": ("networks", "DiagonalNetwork"),
-    "adats": ("adaptive", "AdaptiveTemperature"),
     "boost": ("boosting", "BoostedTemperature"),
     "blend": ("blend", "Blend"),
     "boosted-blend": ("boosting", "BoostedBlend"),
 }
 
-# Never ahead of blend in the benchmark, and not among its members, whose fits it shares:
-# docs/how-it-works/advice.md has the counts.
-_NEVER_AHEAD = (
-    "venn-abers", "spline", "ts-class", "tva-beta", "tva-isotonic", "tva-histogram", "top-label",
-    "cdf-spline",
+# Calibrators of other distributions: only their names are known here.  The package of one is
+# imported when such a key is asked for; nothing is searched for code to run.
+DISTRIBUTIONS = dict.fromkeys(
+    (
+        "venn-abers", "spline", "ts-class", "pb", "tva-beta", "tva-isotonic", "tva-histogram",
+        "top-label", "cdf-spline", "mcct-i", "pts", "smart", "diag", "adats",
+    ),
+    "cordcal-study",
 )  # fmt: skip
 
 # What scikit-learn and papers call some of them; everything else shows the key.
@@ -91,7 +80,9 @@ _DOMAIN_LABELS = {
 
 
 def available() -> tuple[str, ...]:
-    """Return the keys of all calibrators.
+    """Return the keys of cordcal's calibrators, then those that were registered.
+
+    The keys of `cordcal-study` are not listed; with it installed they work like these.
 
     Examples
     --------
@@ -102,15 +93,14 @@ def available() -> tuple[str, ...]:
 
 
 def default_keys() -> tuple[str, ...]:
-    """Return the keys that a comparison runs by default: no extra needed, not known to be behind.
+    """Return the keys that a comparison runs by default, which need no extra.
 
     Examples
     --------
-    >>> [key in default_keys() for key in ("blend", "top-label", "pts", "boost")]
-    [True, False, False, False]
+    >>> [key in default_keys() for key in ("blend", "boost")]
+    [True, False]
     """
-    keys = (key for key in available() if key not in _NEVER_AHEAD)
-    return tuple(key for key in keys if calibrator_class(key).extra is None)
+    return tuple(key for key in available() if calibrator_class(key).extra is None)
 
 
 def register(calibrator: type[C]) -> type[C]:
@@ -151,7 +141,7 @@ def register(calibrator: type[C]) -> type[C]:
             f"{calibrator.__name__} does not set {missing[0]}",
             f"set these class attributes: {', '.join(missing)}",
         )
-    if calibrator.key in available():
+    if calibrator.key in (*available(), *DISTRIBUTIONS):
         raise InputError(
             "calibrator",
             f"{calibrator.__name__} has the key {calibrator.key!r}, which is taken",
@@ -184,12 +174,13 @@ def canonical_key(key: str) -> str:
     ('irova', 'ts')
     """
     keys = available()
-    name = key if key in keys else _ALIASES.get(key, key)
-    if name not in keys:
-        similar = _most_similar(str(key))
-        hint = f"did you mean {similar!r}? There are" if similar else "choose one of"
-        raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
-    return name
+    if key in keys or key in DISTRIBUTIONS:
+        return key
+    if key in _ALIASES:
+        return _ALIASES[key]
+    similar = _most_similar(str(key))
+    hint = f"did you mean {similar!r}? There are" if similar else "choose one of"
+    raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
 
 
 def _most_similar(text: str) -> str | None:
@@ -201,7 +192,7 @@ def _most_similar(text: str) -> str | None:
     ['ts', 'irova', 'vs', None]
     """
     names = {_FILLERS.sub("", cls.lower()): key for key, (_, cls) in _CLASSES.items()}
-    names |= {_FILLERS.sub("", key): key for key in available()} | _ALIASES
+    names |= {_FILLERS.sub("", key): key for key in (*DISTRIBUTIONS, *available())} | _ALIASES
     query = _FILLERS.sub("", text.lower())
     if query in names:
         return names[query]
@@ -220,53 +211,27 @@ def calibrator_class(key: str) -> type[Calibrator]:
     key = canonical_key(key)
     if key in _REGISTERED:
         return _REGISTERED[key]
-    module, name = _CLASSES[key]
-    calibrator: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
+    package, classes_of = "cordcal.calibrators", _CLASSES
+    if key in DISTRIBUTIONS:
+        package = _import_package(key)
+        classes_of = import_module(package).CLASSES
+    module, name = classes_of[key]
+    calibrator: type[Calibrator] = getattr(import_module(f"{package}.{module}"), name)
     _LOADED[key] = calibrator
     return calibrator
 
 
-def of_role(role: Role) -> tuple[str, ...]:
-    """Return the keys of all calibrators with a role.
-
-    Examples
-    --------
-    >>> "ts" in of_role("rival"), "ts" in of_role("base")
-    (True, False)
-    """
-    return tuple(key for key in available() if calibrator_class(key).role == role)
-
-
-def short_name(key: str) -> str:
-    """Return a calibrator's name in narrow tables; an unknown key is its own name."""
-    return calibrator_class(key).short if key in available() else key
-
-
-def takes_features(calibrator: Any) -> bool:
-    """Return whether a calibrator, or the one with a key, is also fitted on features.
-
-    For an object of another library the parameters of its ``fit`` decide.
-
-    Examples
-    --------
-    >>> takes_features("ts"), takes_features("adats")
-    (False, True)
-    """
-    cls = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
-    if issubclass(cls, Calibrator):
-        return cls.needs_features
-    return "features" in inspect.signature(cls.fit).parameters
-
-
-def is_network(key: str) -> bool:
-    """Return whether a calibrator is a network, which takes minutes to fit.
-
-    Examples
-    --------
-    >>> is_network("ts"), is_network("adats")
-    (False, True)
-    """
-    return "network" in calibrator_class(key).size.uncounted
+def _import_package(key: str) -> str:
+    """Import the calibrators of the distribution that has a key; return their package."""
+    distribution = DISTRIBUTIONS[key]
+    name = distribution.replace("-", "_")
+    if find_spec(name) is None:
+        raise InputError(
+            "calibrator",
+            f"{key!r} is in {distribution}, which is not installed",
+            f"run pip install {distribution}",
+        )
+    return f"{name}.calibrators"
 
 
 def make(key: str, **params: Any) -> Calibrator:

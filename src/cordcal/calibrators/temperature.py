@@ -14,11 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
-from cordcal._numeric.expressions import LOWEST_SHIFTED, shared, softmax_of_shifted, times
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
+from cordcal.expressions import LOWEST_SHIFTED, multiply_in_place, shared, softmax_of_shifted
 
 # log(1/T) is searched within this distance of the logits' unit: T between 1e-7 and 9e6 units,
 # beyond which a softmax is one-hot or uniform.
@@ -184,7 +184,7 @@ def softmax_at_temperature(shifted: Array, params: Parameters, xp: Any) -> Array
     """Return ``softmax(shifted / T)`` of rows whose largest entry is 0."""
 
     def compute() -> Array:
-        return softmax_of_shifted(times(shifted, 1.0 / params["temperature_"], xp), xp)
+        return softmax_of_shifted(multiply_in_place(shifted, 1.0 / params["temperature_"], xp), xp)
 
     return shared("tempered", compute, params, xp)
 

@@ -34,8 +34,6 @@ _FIELDS = {"repaired": ("repaired",), "direct": ("direct", "repaired")}
 _NOT_WITH_ANSWERS = {
     "--columns": "name a field of probabilities with --key",
     "--class-names": "name the options of all questions with --options",
-    "--features": "leave it out",
-    "--features-columns": "leave it out",
     "--weights": "leave it out",
     "--weights-column": "leave it out",
     "--header": "leave it out",

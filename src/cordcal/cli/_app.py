@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +11,15 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor, warmup
+from cordcal._errors import write_options_as
+from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor
 from cordcal.cli._console import (
     VERBOSITY,
+    as_command_option,
     discard,
     echo,
     echo_error,
+    echo_traceback,
     problem_from_error,
     problem_from_usage,
     report_problem,
@@ -75,7 +77,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, check, monitor, compare, fit, apply, export, info, warmup):
+for _command in (demo, audit, check, monitor, compare, fit, apply, export, info):
     _command.register(app)
 
 
@@ -95,7 +97,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     # Not from the parsed options, because parsing may fail.
     VERBOSITY.quiet, VERBOSITY.verbose, VERBOSITY.json = False, False, "--json" in words
-    with standard_streams(), _warnings_shown_once():
+    with standard_streams(), _warnings_shown_once(), write_options_as(as_command_option):
         try:
             code = app(args=list(words), prog_name="cordcal", standalone_mode=False)
             with writing("stdout"):
@@ -111,11 +113,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return NO_READER
         except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
             if VERBOSITY.verbose:
-                echo_error("".join(traceback.format_exception(error)))
+                echo_traceback(error)
             return report_problem(problem_from_error(_name_stream(error)))
         except Exception as error:
             # Python's own exit code 1 would look like a failed gate of check.
-            echo_error("".join(traceback.format_exception(error)))
+            echo_traceback(error)
             return BUG
 
 

@@ -17,12 +17,13 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from cordcal._errors import InputError, Interrupted
+from cordcal._errors import InputError, Interrupted, printable
 from cordcal.cli import INTERRUPTED
 
 # Replacements of printed non-ASCII characters, for terminals that cannot show them.
@@ -172,31 +173,6 @@ class Advance(Protocol):
     def __call__(self, what: str) -> None: ...
 
 
-def printable(text: str) -> str:
-    r"""Return text that is safe to print: control characters are escaped.
-
-    Class names, keys and file names are untrusted; an escape sequence in them could clear the
-    screen or forge a line.
-
-    Examples
-    --------
-    >>> print(printable("cat\x1b[2J\u202e, dog"))
-    cat\x1b[2J\u202e, dog
-    """
-    if text.isprintable():
-        return text
-    pieces = (
-        character if character.isprintable() or character in "\n\t" else _escape(character)
-        for character in text
-    )
-    return "".join(pieces)
-
-
-def _escape(character: str) -> str:
-    # Also lone surrogates, which represent bytes of a file name that are not valid text.
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
 class _Printable:
     """Wrap a rich renderable so that each rendered segment is printable."""
 
@@ -205,7 +181,10 @@ class _Printable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.inner, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            if segment.control:
+                yield segment
+            else:  # rich ends its lines itself; texts are escaped before they are rendered
+                yield segment._replace(text="\n".join(map(printable, segment.text.split("\n"))))
 
 
 def show(*renderables: RenderableType, wide: bool = False) -> None:
@@ -231,7 +210,7 @@ def show(*renderables: RenderableType, wide: bool = False) -> None:
 
 
 def echo(text: str) -> None:
-    """Print one line of the result to stdout and flush."""
+    """Print one line of the result to stdout and flush; line breaks in it are escaped."""
     with writing("stdout"):
         print(_wrap(printable(text), sys.stdout), flush=True)
 
@@ -274,6 +253,12 @@ def echo_error(text: str) -> None:
     # If stderr is closed, only the text is lost; the exit code stays right.
     with suppress(OSError), writing("stderr"):
         print(_wrap(printable(text), sys.stderr), file=sys.stderr, flush=True)
+
+
+def echo_traceback(error: BaseException) -> None:
+    """Print a traceback to stderr, line by line."""
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        echo_error(line)
 
 
 def show_json(value: object) -> None:
@@ -436,7 +421,7 @@ _OPTION_NAMES = {
     "splits": "--splits",
     "class_names": "--class-names",
     "variants": "--variants",
-    "features": "the key features",
+    "fitted_repair": "--model",
 }
 # Arguments of the library that are flags without a value here.
 _SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--drop-rest"}
@@ -528,13 +513,13 @@ def _problem_from_input_error(error: InputError) -> Problem:
     option = _OPTION_NAMES.get(error.argument, error.argument)
     rows = error.rows.tolist()
     return Problem(
-        " ".join(error.with_argument(option).message(as_command_option).split()),
+        str(error.with_argument(option)),
         error.argument,
         option if option.startswith("--") else None,
         tuple(rows[:_MAX_ROWS_LISTED]),
         len(rows),
         error.reason if error.detail is None else error.detail,
-        error.hint_for(as_command_option),
+        error.full_hint,
     )
 
 
@@ -560,14 +545,13 @@ def problem_from_interrupt(error: KeyboardInterrupt) -> Problem:
     if not isinstance(error, Interrupted):
         reason = "interrupted; nothing was written"
         return Problem(reason, reason=reason, exit_code=INTERRUPTED)
-    reason, hint = f"interrupted; {error.progress}", error.hint_for(as_command_option)
+    reason, hint = f"interrupted; {error.progress}", error.full_hint
     return Problem(f"{reason}; {hint}", reason=reason, hint=hint, exit_code=INTERRUPTED)
 
 
 def report_problem(problem: Problem) -> int:
     """Print a problem to stderr, with ``--json`` also to stdout; return the exit code."""
-    # One line, even if a file name contains line breaks.
-    echo_error(f"cordcal: {' '.join(problem.sentence.split())}")
+    echo_error(f"cordcal: {problem.sentence}")
     if VERBOSITY.json:
         with suppress(OSError):  # stdout itself may have failed; the message is on stderr
             show_json({"error": problem.to_dict()})

@@ -27,7 +27,6 @@ INPUTS = (
     "model",
     "labels",
     "weights",
-    "features",
     "class_names",
     "groups",
     "gates",

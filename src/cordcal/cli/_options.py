@@ -178,14 +178,6 @@ class InputOptions:
         str | None,
         typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels."),
     ] = None
-    features: Annotated[
-        str | None,
-        typer.Option("--features", metavar="FILE", help="File of penultimate features."),
-    ] = None
-    features_columns: Annotated[
-        str | None,
-        typer.Option("--features-columns", help="Columns or key of the features."),
-    ] = None
     weights: Annotated[
         str | None,
         typer.Option("--weights", metavar="FILE", help="File with one weight per row."),
@@ -295,8 +287,6 @@ LABELLED_OPTIONS = (
     "class_names",
     "labels",
     "labels_column",
-    "features",
-    "features_columns",
     "header",
     *ANSWER_OPTIONS,
     "join",

@@ -58,9 +58,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(
-    "key", "columns", "class_names", "features", "features_columns", "header", *ANSWER_OPTIONS
-)
+@with_input_options("key", "columns", "class_names", "header", *ANSWER_OPTIONS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -181,7 +179,7 @@ def apply(
                 "pass --original and --direct, the classifier's and your calibrator's "
                 "probabilities of the same rows",
             )
-        refuse_with_pair(inputs, "key", "features", "features_columns")
+        refuse_with_pair(inputs, "key")
         pattern = getattr(fitted, "score_columns_", None)
         first, second = open_pair(
             original,

@@ -123,7 +123,6 @@ def compare(
             seed=seed,
             preserve=depth,
             class_names=calibration.class_names,
-            features=calibration.features if evaluation_scores is None else None,
             groups=read_groups(groups, groups_column, evaluation or scores, rows, inputs=inputs),
             progress=advance,
         )

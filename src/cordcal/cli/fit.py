@@ -130,7 +130,7 @@ def fit(
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
-        refuse_with_pair(inputs, "key", "labels", "labels_column", "features", "features_columns")
+        refuse_with_pair(inputs, "key", "labels", "labels_column")
         pair = _pair(original, direct, inputs, input, treatment)
         _check_output(output, force=force)
         cord = cordcal.CORD(depth, rule=weights)
@@ -244,7 +244,6 @@ def _calibrator(
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
     from cordcal.calibrators.crossfit import FOLDS
-    from cordcal.calibrators.registry import takes_features
     from cordcal.evaluate.held_out import measure_held_out
 
     def new() -> PreservingCalibrator:
@@ -253,17 +252,15 @@ def _calibrator(
         )
 
     rows = calibration.values, labels
-    features = calibration.features if takes_features(key or "blend") else None
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=calibration.weights, features=features)
+        model = new().fit(*rows, sample_weight=calibration.weights)
         try:
             measures = measure_held_out(
                 new,
                 *rows,
                 input=calibration.kind,
                 sample_weight=calibration.weights,
-                features=features,
                 progress=advance,
             )
         except ValueError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cordcal._errors import printable
 from cordcal.cli._console import echo, show, show_json
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -89,10 +90,12 @@ def _table(contents: dict[str, Any]) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in contents.items():
         if name not in ("problems", "entries", "next_step") and value is not None:
-            table.add_row(Text(name.replace("_", " "), style="bold"), Text(_format_value(value)))
+            table.add_row(
+                Text(name.replace("_", " "), style="bold"), Text(printable(_format_value(value)))
+            )
     for entry in contents.get("entries", ()):
         facts = ", ".join(_format_value(value) for name, value in entry.items() if name != "name")
-        table.add_row(Text(f"  {entry['name']}"), Text(facts))
+        table.add_row(Text(printable(f"  {entry['name']}")), Text(printable(facts)))
     return table
 
 

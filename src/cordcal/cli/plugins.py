@@ -1,13 +1,13 @@
-"""Commands of other packages, such as ``cordcal study`` of cordcal-study.
+"""Commands of other distributions: ``cordcal study`` of cordcal-study.
 
-A package adds a command by an entry point of the group "cordcal.commands": its name is the
-command's, and it refers to a function that takes the application and calls `add_command`.
-Entry points are read only to list the commands or to find one that cordcal itself lacks.
+Only their names are known here.  A distribution is imported when its command is listed or runs;
+nothing, entry points included, is searched for code to run.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import typer
@@ -18,7 +18,6 @@ from cordcal.cli._console import counted_progress, echo, echo_heading
 from cordcal.cli._options import AllowImportOption, add_command
 
 __all__ = [
-    "GROUP",
     "AllowImportOption",
     "CommandGroup",
     "add_command",
@@ -27,44 +26,45 @@ __all__ = [
     "echo_heading",
 ]
 
-GROUP = "cordcal.commands"
-# Commands that the documentation names, and the packages they come with.
-_PACKAGES = {"study": "cordcal-study"}
+# The distribution of each command.  Its module ``command`` has a function ``register``, which takes
+# the application and calls `add_command`.
+_DISTRIBUTIONS = {"study": "cordcal-study"}
 
 
 class CommandGroup(TyperGroup):
-    """The commands of cordcal, then those of other packages."""
+    """The commands of cordcal, then those of other distributions that are installed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        own = super().list_commands(ctx)
-        return [*own, *sorted({entry.name for entry in entry_points(group=GROUP)} - {*own})]
+        others = [name for name in _DISTRIBUTIONS if find_spec(_package(name)) is not None]
+        return [*super().list_commands(ctx), *others]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None if there is none of this name."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None:
+        if command is not None or cmd_name not in _DISTRIBUTIONS:
             return command
-        for entry in entry_points(group=GROUP, name=cmd_name):
-            return _load(entry)
-        if cmd_name in _PACKAGES:
-            package = _PACKAGES[cmd_name]
-            reason = f"is a command of {package}, which is not installed"
-            hint = f"run pip install {package}, or make {cmd_name} in a checkout of cordcal"
-            return _unavailable(cmd_name, reason, hint)
-        return None
+        return _load(cmd_name)
 
 
-def _load(entry: EntryPoint) -> TyperCommand:
+def _package(name: str) -> str:
+    return _DISTRIBUTIONS[name].replace("-", "_")
+
+
+def _load(name: str) -> TyperCommand:
+    distribution = _DISTRIBUTIONS[name]
+    if find_spec(_package(name)) is None:
+        reason = f"is a command of {distribution}, which is not installed"
+        hint = f"run pip install {distribution}, or make {name} in a checkout of cordcal"
+        return _unavailable(name, reason, hint)
     application = typer.Typer(add_completion=False)
-    package = entry.dist.name if entry.dist is not None else entry.module
     try:
-        entry.load()(application)
+        import_module(f"{_package(name)}.command").register(application)
         command: Any = typer.main.get_command(application)
-    except Exception as error:  # code of others may raise anything; other commands must still run
-        reason = f"cannot be loaded from {package} ({type(error).__name__}: {error})"
-        return _unavailable(entry.name, reason, f"run pip install --upgrade {package}")
-    command.name = entry.name
+    except Exception as error:  # of whatever version: cordcal's own commands must still run
+        reason = f"cannot be loaded from {distribution} ({type(error).__name__}: {error})"
+        return _unavailable(name, reason, f"run pip install --upgrade {distribution}")
+    command.name = name
     return command  # type: ignore[no-any-return]
 
 

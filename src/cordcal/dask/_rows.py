@@ -21,7 +21,6 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import ArrayLike, DType, NumPyArray
 from cordcal._validation import layouts
 from cordcal._validation.labels import zero_weight_error
-from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.repair.construction import (
     CalibrationRows,
@@ -78,11 +77,6 @@ class Rows:
     def of(cls, **collections: ArrayLike) -> Rows:
         """Give all collections the chunks of the first; None is ignored."""
         columns: dict[str, da.Array] = {}
-        if collections.get("original") is not None:
-            expected = column_names(collections["original"])
-            collections["direct"] = in_column_order(
-                collections["direct"], "direct", expected, "original"
-            )
         for name, values in collections.items():
             if values is not None:
                 columns[name] = _align_chunks(_as_array(values), name, columns)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, option_text
+from cordcal._numeric.exact import ordinary_weights
 from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate.results import (
@@ -26,7 +27,6 @@ from cordcal.evaluate.results import (
 )
 from cordcal.evaluate.statistics import paired_interval
 from cordcal.metrics import METRICS, PredictionChanges, Reliability, TopkChanges
-from cordcal.metrics.base import ordinary_weights
 from cordcal.report import tables
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Audit(Record):
         if direct.k == 1 or direct.n_order_changed == 0:
             return []
         # Only the argmax has a repair that keeps the order of further classes.
-        remedy = "" if self.by_rule else f"; preserve={direct.k} keeps it"
+        remedy = "" if self.by_rule else f"; {option_text('preserve', str(direct.k))} keeps it"
         share = f"{100 * repaired.order_changed:.2f} %"
         after = f"The repaired probabilities change it in {share}{remedy}."
         if repaired.n_order_changed == 0:
@@ -191,8 +191,9 @@ class Audit(Record):
                 lines.append(f"{start} {_join(items)}.")
         if self.fitted_here:
             lines.append(
-                "The repair was fitted on these same rows (one number, no labels); pass repair= "
-                "(--model) to audit one that was fitted on calibration rows."
+                "The repair was fitted on these same rows (one number, no labels); pass "
+                f"{option_text('fitted_repair', 'model')} to audit one that was fitted on "
+                "calibration rows."
             )
         return lines
 

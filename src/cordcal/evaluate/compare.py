@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import first_argmax, row_digests, to_numpy
+from cordcal._numeric.arrays import first_argmax, row_digests
 from cordcal._numeric.types import ArrayLike, Classes, Floats, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import (
     Caveat,
@@ -26,23 +26,16 @@ from cordcal._validation.caveats import (
     warn_about,
 )
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import Groups, check_labels, few_groups, names_to_indices
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import (
-    check_class_names,
-    check_same_columns,
-    column_names,
-    in_column_order,
-    label_names,
-    nondefault_integers,
-)
+from cordcal._validation.labels import Groups, check_labels, few_groups
+from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
+from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, Size, available, calibrator_class
-from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, match_rows
-from cordcal.calibrators.blend import Blend, masses_held_out
-from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
+from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted, predict_calibrated
+from cordcal.calibrators.blend import Blend
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, masses_held_out
 from cordcal.calibrators.learnt_rule import learn_rule
-from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
+from cordcal.calibrators.registry import canonical_key, default_keys
 from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.pictures import pictures_of
@@ -70,7 +63,6 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import ConfidenceGap, Lift
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
@@ -91,7 +83,6 @@ def compare(
     seed: int | np.random.Generator = 0,
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
-    features: ArrayLike = None,
     groups: ArrayLike = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
@@ -128,8 +119,6 @@ def compare(
     class_names : sequence of str, optional
         One name per column; by default the columns of a data frame.  Labels may be among
         them.  If the names are integers other than 0..K-1 in order, numeric labels are names.
-    features : array_like of shape (n, D), optional
-        Penultimate features of the rows of ``scores``, for ``adats``.
     groups : array_like of shape (n,), optional
         The group of each row, such as a region: metrics are then also computed per group.
         If ``evaluation`` is a tuple, these are the groups of its rows.
@@ -159,25 +148,6 @@ def compare(
     """
     check_kind(input)
     check_evaluation(evaluation)
-    scores, labels, features, evaluation, groups = _match_rows(
-        scores, labels, features, evaluation, groups
-    )
-    array = as_scores(scores)
-    rows, classes = array.shape
-    # Labels are looked up among the unconverted names: numbers among numbers.
-    raw_names = label_names(scores, class_names)
-    names = None if raw_names is None else check_class_names(raw_names, classes)
-    if class_names is not None:
-        check_same_columns(column_names(scores), "scores", list(names or ()), "class_names")
-    truth = check_labels(names_to_indices(labels, array.shape, raw_names), rows, classes)
-    checked = CheckedScores.from_scores(array, input, fitting=True)
-    seed = as_seed(seed)
-    if isinstance(evaluation, tuple):
-        evaluation = _order_columns(scores, *evaluation)
-        evaluation = (
-            evaluation[0],
-            names_to_indices(evaluation[1], np.shape(evaluation[0]), raw_names),
-        )
     selection = choose_calibrators(calibrators, input)
     if not isinstance(evaluation, tuple) and selection.has_precomputed:
         raise InputError(
@@ -186,17 +156,26 @@ def compare(
             "belong to fixed rows",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
-    candidates = {
-        name: match_rows(scores, evaluation, candidate)
-        if isinstance(candidate, PrecomputedProbabilities)
-        else candidate
-        for name, candidate in selection.by_name.items()
-    }
+    matched, held_out, candidates = _match(
+        scores, labels, class_names, evaluation, groups, selection.by_name
+    )
+    array = as_scores(matched.matrices[0])
+    rows, classes = array.shape
+    names = None
+    if matched.class_names is not None:
+        names = check_class_names(matched.class_names, classes)
+    truth = check_labels(matched.labels, rows, classes)
+    checked = CheckedScores.from_scores(array, input, fitting=True)
+    seed = as_seed(seed)
+    if held_out is not None:
+        evaluation, groups = (held_out.matrices[0], held_out.labels), held_out.groups
+    else:
+        groups = matched.groups
     left_out = {}
     if not selection.explicit:
-        left_out = unsuited_calibrators(selection.by_name, classes, features is not None)
+        left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
-    parts, population = make_splits(checked, truth, features, evaluation, splits, seed, groups)
+    parts, population = make_splits(checked, truth, evaluation, splits, seed, groups)
     caveats = find_caveats(checked, truth, names=names)
     if isinstance(evaluation, tuple) and not caveats:
         caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
@@ -252,38 +231,53 @@ def compare(
     )
 
 
-def _match_rows(
+def _match(
     scores: ArrayLike,
     labels: ArrayLike,
-    features: ArrayLike,
+    class_names: Sequence[Name] | None,
     evaluation: float | EvaluationRows,
     groups: ArrayLike,
-) -> tuple[ArrayLike, ArrayLike, ArrayLike, float | EvaluationRows, ArrayLike]:
-    """Match by index the arguments that belong to the scores, and those of evaluation rows."""
+    candidates: Mapping[str, AnyCalibrator],
+) -> tuple[MatchedRows, MatchedRows | None, dict[str, AnyCalibrator]]:
+    """Match the rows to fit on, and those to evaluate on with them, and what was computed before.
+
+    Returns both sets of rows, and the calibrators with their precomputed probabilities matched.
+    """
+    precomputed = {
+        name: candidate
+        for name, candidate in candidates.items()
+        if isinstance(candidate, PrecomputedProbabilities)
+    }
+    calibration = {
+        f"direct_calibration of {name}": candidate.direct_calibration
+        for name, candidate in precomputed.items()
+    }
+    is_pair = isinstance(evaluation, tuple)
+    rows = match(
+        {"scores": scores, **calibration},
+        class_names=class_names,
+        labels=labels,
+        groups=None if is_pair else groups,
+    )
     if not isinstance(evaluation, tuple):
-        scores, labels, features, groups = align_rows(
-            scores=scores, labels=labels, features=features, groups=groups
-        )
-        return scores, labels, features, evaluation, groups
-    scores, labels, features = align_rows(scores=scores, labels=labels, features=features)
-    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
-    test, truth, groups = align_rows(**pair, groups=groups)
-    return scores, labels, features, (test, truth), groups
-
-
-def _order_columns(fit_scores: ArrayLike, scores: ArrayLike, labels: ArrayLike) -> EvaluationRows:
-    """Return evaluation rows with a data frame's columns in the order of the scores to fit on."""
-    ordered = in_column_order(scores, "evaluation", column_names(fit_scores), "scores")
-    names = label_names(fit_scores)
-    by_position = names is None or nondefault_integers(names) is None
-    numbered = by_position and to_numpy(labels).dtype.kind in "iufb"
-    if ordered is not scores and numbered:
-        raise InputError(
-            "evaluation",
-            "has numbers for labels, but its columns come in another order than those of scores",
-            "bring the columns into the same order, or pass class names as labels",
-        )
-    return ordered, labels
+        return rows, None, dict(candidates)
+    direct = {
+        f"direct_evaluation of {name}": candidate.direct_evaluation
+        for name, candidate in precomputed.items()
+    }
+    held_out = match(
+        {"evaluation[0]": evaluation[0], **direct},
+        fitted_names=rows.class_names or rows.columns,
+        fitted_source="scores",
+        labels=evaluation[1],
+        labels_argument="evaluation[1]",
+        groups=groups,
+    )
+    pairs = zip(rows.matrices[1:], held_out.matrices[1:], strict=True)
+    replaced = {
+        name: PrecomputedProbabilities(*pair) for name, pair in zip(precomputed, pairs, strict=True)
+    }
+    return rows, held_out, {**candidates, **replaced}
 
 
 @dataclass(frozen=True)
@@ -352,9 +346,9 @@ def _default_name(calibrator: AnyCalibrator) -> str:
     return str(getattr(calibrator, "key", getattr(calibrator, "__name__", class_name)))
 
 
-def unsuited_calibrators(keys: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+def unsuited_calibrators(keys: Iterable[str], classes: int) -> dict[str, str]:
     """Return the calibrators that the data do not allow, each with the reason."""
-    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in keys}
+    reasons = {key: calibrator_class(key).unsuited(classes) for key in keys}
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
@@ -378,9 +372,9 @@ class Split:
 
     Attributes
     ----------
-    fit, fit_labels, fit_features
+    fit, fit_labels
         The rows to fit on.
-    original, labels, features
+    original, labels
         The rows to evaluate on.
     rows : ndarray of int
         The numbers of the rows to evaluate on in the population, from which resamples draw.
@@ -390,10 +384,8 @@ class Split:
 
     fit: CheckedScores
     fit_labels: Labels
-    fit_features: NumPyArray | None
     original: CheckedScores
     labels: Labels
-    features: NumPyArray | None
     rows: Classes
     groups: Groups | None
 
@@ -407,7 +399,6 @@ class Split:
 def make_splits(
     scores: CheckedScores,
     labels: Labels,
-    features: ArrayLike,
     evaluation: float | EvaluationRows,
     splits: int,
     seed: int,
@@ -416,19 +407,12 @@ def make_splits(
     """Return the splits, and the size of the population that resamples draw from."""
     if splits < 1:
         raise InputError("splits", f"is {splits}", "pass 1 or more")
-    matrix = None if features is None else np.asarray(features)
     if isinstance(evaluation, tuple):
         if splits > 1:
             raise InputError(
                 "splits",
                 "is above 1 but the evaluation rows are given",
                 "there is one way to split: pass 1",
-            )
-        if matrix is not None:
-            raise InputError(
-                "features",
-                "cannot be used with separate evaluation rows",
-                "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
         if test.shape[1] != scores.classes:
@@ -441,7 +425,7 @@ def make_splits(
         rows = np.arange(len(truth))
         original = CheckedScores.from_scores(test, scores.kind)
         test_groups = None if groups is None else few_groups(groups, len(truth))
-        return [Split(scores, labels, None, original, truth, None, rows, test_groups)], len(truth)
+        return [Split(scores, labels, original, truth, rows, test_groups)], len(truth)
     count = len(labels)
     all_groups = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
@@ -457,10 +441,8 @@ def make_splits(
             Split(
                 scores.take(fit),
                 labels[fit],
-                None if matrix is None else matrix[fit],
                 scores.take(test_rows),
                 labels[test_rows],
-                None if matrix is None else matrix[test_rows],
                 test_rows,
                 None if all_groups is None else all_groups[test_rows],
             )
@@ -550,25 +532,23 @@ def fit_and_measure(
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     precomputed = candidate if isinstance(candidate, PrecomputedProbabilities) else None
-    with_features = precomputed is None and takes_features(candidate)
     for split in parts:
         if precomputed is not None:
             candidate, on_evaluation = precomputed.between(split.fit.raw, split.original.raw)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model, seconds, messages = _fit_model(candidate, split, input, preserve, with_features)
+            model, seconds, messages = _fit_model(candidate, split, input, preserve)
             if precomputed is not None:
                 model.calibrator_ = on_evaluation
-            watch = Stopwatch()
-            features = split.features if with_features else None
-            outputs = model._predict_checked(split.original, features)
+            started = time.perf_counter()
+            outputs = model._predict_checked(split.original)
             fit_seconds += seconds
-            apply_seconds += watch.seconds()
+            apply_seconds += time.perf_counter() - started
             lifted = None
             keeps_here = _keeps_predictions(model, outputs, split)
             keeps = keeps and keeps_here
             if preserve == 1 and precomputed is None and not keeps_here:
-                lifted = _apply_lift(candidate, model, split, outputs.direct, with_features)
+                lifted = _apply_lift(candidate, model, split, outputs.direct)
         notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
             lift.append(measure_on(lifted.confidence, split, "lift"))
@@ -630,16 +610,14 @@ def _fit_model(
     split: Split,
     input: Kind,
     preserve: int | Literal["ranking"],
-    with_features: bool,
 ) -> tuple[PreservingCalibrator, float, tuple[str, ...]]:
     """Return a model with CORD, the seconds that fitting took, and its warnings."""
-    watch = Stopwatch()
+    started = time.perf_counter()
     messages: tuple[str, ...] = ()
-    if not isinstance(candidate, str) or with_features:
+    if not isinstance(candidate, str):
         model = PreservingCalibrator(candidate, input=input, preserve=preserve)
-        features = split.fit_features if with_features else None
-        model._fit_checked(split.fit, split.fit_labels, None, features)
-        return model, watch.seconds(), messages
+        model._fit_checked(split.fit, split.fit_labels, None)
+        return model, time.perf_counter() - started, messages
     fitted: Calibrator
     if candidate == Blend.key:
         fitted = Blend(input=input)
@@ -648,18 +626,17 @@ def _fit_model(
     else:
         fit = split.fit_cache.fit(candidate)
         fitted, messages, fit_seconds = fit.model, fit.warnings, fit.seconds
-    watch = Stopwatch()
+    started = time.perf_counter()
     model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
     model._fit_checked(split.fit, split.fit_labels, None)
-    return model, fit_seconds + watch.seconds(), messages
+    return model, fit_seconds + time.perf_counter() - started, messages
 
 
 def _is_lifted(candidate: AnyCalibrator, preserve: int | Literal["ranking"]) -> bool:
     """Return whether a candidate is a key whose fits on folds lift will need."""
     if preserve != 1 or not isinstance(candidate, str) or candidate == Blend.key:
         return False
-    cls = calibrator_class(candidate)
-    return not (cls.keeps_argmax or cls.needs_features)
+    return not calibrator_class(candidate).keeps_argmax
 
 
 def _apply_lift(
@@ -667,32 +644,28 @@ def _apply_lift(
     model: PreservingCalibrator,
     split: Split,
     direct: NumPyArray,
-    with_features: bool,
 ) -> _Lifted | None:
     """Return the probabilities repaired by Lift; None if rows cannot be held out."""
-    features = split.fit_features if with_features else None
     masses: Masses | None
-    if isinstance(candidate, str) and not with_features and candidate != Blend.key:
+    if isinstance(candidate, str) and candidate != Blend.key:
         cached, _ = split.fit_cache.candidate(candidate)
         masses = None if cached is None else cached.held_out.masses
     else:
         unfitted = PreservingCalibrator(candidate, input=split.fit.kind)
         new = functools.partial(unfitted._new_calibrator, split.fit.kind)
         try:
-            masses = masses_held_out(
-                model.calibrator_, new, split.fit, split.fit_labels, None, features
-            )
+            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, None)
         # A user's own calibrator may fail in any of these ways.
         except (ValueError, ArithmeticError, RuntimeError) as error:
             warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
             masses = None
     if masses is None:
         return None
-    fit_direct = predict_calibrated(model.calibrator_, split.fit, features)
+    fit_direct = predict_calibrated(model.calibrator_, split.fit)
     original = split.original
     rows = {}
     for prefer in ("confidence", "likelihood"):
-        lift = Lift(prefer)._fit(  # type: ignore[arg-type]
+        lift = Lift(prefer)._fit(
             split.fit.probabilities,
             fit_direct,
             split.fit_labels,
@@ -861,12 +834,11 @@ def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed
     rows = 0
     digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
     for split in splits:
-        fit = [array for array in (split.fit_labels, split.fit_features) if array is not None]
-        test = [array for array in (split.labels, split.features) if array is not None]
+        test: list[NumPyArray] = [split.labels]
         if split.groups is not None:
             test.append(codes_of(split.groups))
         for part in (
-            Fingerprint.of(split.fit.raw, *fit),
+            Fingerprint.of(split.fit.raw, split.fit_labels),
             Fingerprint.of(split.original.raw, *test),
         ):
             rows += part.rows

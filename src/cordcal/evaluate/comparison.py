@@ -62,7 +62,7 @@ class Comparison:
     input, splits, seed, preserve
         The arguments of `compare`.
     fingerprint : str
-        Equal if two comparisons used the same rows: a hash of the scores, labels, features and
+        Equal if two comparisons used the same rows: a hash of the scores, labels and
         groups of every split, and of ``input``, ``preserve`` and ``seed``.  Calibrators and
         names are not part of it.
     seconds : float

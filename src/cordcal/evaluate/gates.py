@@ -103,7 +103,8 @@ class Gate:
             raise InputError(
                 "gate",
                 f"{self.name} is not available: a baseline does not store what it needs",
-                f"write --max {self.measure}=…",
+                "write {option}",
+                option=("max", f"{self.measure}=…"),
             )
 
     @property
@@ -354,7 +355,7 @@ def check(
     matched = match(matrices, class_names=class_names, labels=labels, groups=groups, ids=ids)
     groups, ids = matched.groups, matched.ids
     matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
-    checked_rule = check_rule(rule, matrix.classes, "probabilities")
+    checked_rule = check_rule(rule, matrix.classes, "probabilities", matched.class_names)
     if checked_rule is not None:
         matrix = replace(matrix, rule_weights=checked_rule.weights)
     truth = None

@@ -55,7 +55,6 @@ def measure_held_out(
     *,
     input: Kind,
     sample_weight: Vector | None = None,
-    features: Floats | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
@@ -73,8 +72,8 @@ def measure_held_out(
         The true classes, as column indices.
     input : {"logits", "probabilities"}
         What the scores are.
-    sample_weight, features : ndarray, optional
-        Further arguments of ``fit``, with one entry per row.
+    sample_weight : ndarray of shape (n,), optional
+        Weights of the rows.
     progress : callable, optional
         Called with the name of each fold as it begins.
 
@@ -104,9 +103,7 @@ def measure_held_out(
             if progress is not None:
                 progress(f"fold {number + 1} of {fits}, to evaluate on rows held out")
             fold_rows.append(np.flatnonzero(folds.number == number))
-            repaired.append(
-                _predict_fold(new(), scores, truth, fold_rows[-1], sample_weight, features)
-            )
+            repaired.append(_predict_fold(new(), scores, truth, fold_rows[-1], sample_weight))
     rows = np.concatenate(fold_rows)
     outputs = {
         "original": original_probabilities(scores[rows], input),
@@ -142,7 +139,6 @@ def _predict_fold(
     labels: Labels,
     rows: npt.NDArray[np.intp],
     sample_weight: Vector | None,
-    features: Floats | None,
 ) -> Floats:
     """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
@@ -151,11 +147,6 @@ def _predict_fold(
         scores[others],
         labels[others],
         sample_weight=None if sample_weight is None else sample_weight[others],
-        features=None if features is None else features[others],
     )
-    probabilities: Floats = model.predict_proba(
-        scores[rows],
-        dtype=np.float64,
-        features=None if features is None else features[rows],
-    )
+    probabilities: Floats = model.predict_proba(scores[rows], dtype=np.float64)
     return probabilities

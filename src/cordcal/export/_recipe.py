@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.expressions import in_domain, maximum, shares, softmax
 from cordcal._numeric.types import Array, Kind, Parameters
 from cordcal._validation.scores import sum_warning_level
 from cordcal.calibrators import Calibrator, available, calibrator_class
+from cordcal.expressions import in_domain, maximum, shares, softmax
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
 from cordcal.repair.lift_rule import Curve, Margin, Prefer
@@ -63,24 +63,18 @@ def repair(
     With several scalars, the order of the first ranks is preserved as well.  Under a rule the
     prediction's weight times probability is strictly the largest.
     """
-
-    def row_sum(rows: Array) -> Array:
-        return xp.sum(rows, axis=1)
-
     # Not the cached function: torch.compile warns of caches in what it traces.
     level = sum_warning_level.__wrapped__(dtype, direct.shape[1])
     if len(etas) > 1:
         order = ranking.kept_order(original, prediction, xp=xp)
-        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp)
         repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
     weights = None if rule_weights is None else rule_weights.values
     products = direct if weights is None else direct * weights[None, :]
     moved = xp.argmax(products, axis=1) != prediction
-    state, part = rule.row_state(
-        original, direct, prediction, moved, weights, xp=xp, row_sum=row_sum
-    )
+    state, part = rule.row_state(original, direct, prediction, moved, weights, xp=xp)
     repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
     return strictly_first(repaired, prediction, dtype, rule_weights, xp=xp)
 
@@ -96,21 +90,15 @@ def lift(
     xp: Namespace,
 ) -> Array:
     """Return a Lift's probabilities in float64; rounded, the prediction is strictly largest."""
-
-    def row_sum(rows: Array) -> Array:
-        return xp.sum(rows, axis=1)
-
     weights, heaviest = rule_weights or (None, None)
-    part = rule.split(direct, prediction, weights, xp=xp, row_sum=row_sum)
+    part = rule.split(direct, prediction, weights, xp=xp)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
     mass, rest = lift_rule.pool(curve, mass, rest, xp=xp)
     margin = Margin.under_rule(direct.shape[1], weights, dtype, heaviest)
     lower = rule.lower_of(part)
     inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, lower, xp=xp)
     lifted = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)
-    at_bound = lift_rule.rows_at_bound(
-        direct, prediction, mass, prefer, margin, xp=xp, row_sum=row_sum
-    )
+    at_bound = lift_rule.rows_at_bound(direct, prediction, mass, prefer, margin, xp=xp)
     is_low = mass < margin.bound(lower, prediction, xp=xp)
     repaired = xp.where(is_low[:, None], at_bound, lifted)
     return strictly_first(repaired, prediction, dtype, rule_weights, xp=xp)

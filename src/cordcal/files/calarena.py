@@ -93,5 +93,4 @@ def _part(contents: Contents, name: str, part: str) -> Scores:
         kind="probabilities",
         labels=as_indices(labels, probabilities.shape, None, place),
         class_names=None,
-        features=None,
     )

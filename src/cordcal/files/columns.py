@@ -1,4 +1,4 @@
-"""Which columns of a table are the scores, the labels, the features and the weights."""
+"""Which columns of a table are the scores, the labels and the weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ColumnType = Literal["list", "float", "integer", "other"]
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """Where a reader finds scores, labels, features and weights; by default by name.
+    """Where a reader finds scores, labels and weights; by default by name.
 
     Attributes
     ----------
@@ -33,12 +33,10 @@ class ColumnSpec:
         The key or the list column of the scores.
     columns : tuple of str or None
         The columns of the scores, one per class: names, or patterns such as ``score_*``.
-    labels, features, weights : str or None
+    labels, weights : str or None
         Separate files; None if they are in the file of the scores.
     labels_column, weights_column : str or None
         The key or column in that file.
-    features_columns : tuple of str or None
-        The key, or the columns, in that file.
     class_names : tuple of str or None
         One name per column, for files without names.
     classes : tuple of str or None
@@ -63,8 +61,6 @@ class ColumnSpec:
     columns: tuple[str, ...] | None = None
     labels: str | None = None
     labels_column: str | None = None
-    features: str | None = None
-    features_columns: tuple[str, ...] | None = None
     weights: str | None = None
     weights_column: str | None = None
     class_names: tuple[str, ...] | None = None
@@ -84,14 +80,18 @@ class ColumnSpec:
         columns: str | Sequence[str] | None,
         labels: str | None,
         labels_column: str | None,
-        features: str | None,
-        features_columns: str | Sequence[str] | None,
         weights: str | None,
         weights_column: str | None,
     ) -> ColumnSpec:
         """Make a spec from the arguments of a public function."""
-        patterns, codes = as_patterns(columns), as_patterns(features_columns)
-        return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
+        return cls(
+            key,
+            as_patterns(columns),
+            labels,
+            labels_column,
+            weights=weights,
+            weights_column=weights_column,
+        )
 
     def named(
         self,
@@ -125,11 +125,6 @@ class ColumnSpec:
         if self.classes is not None and not are_default_names(self.classes):
             return self.classes
         return self.expected
-
-    @property
-    def own_features(self) -> tuple[str, ...] | None:
-        """The columns of the features, if they are in the file of the scores."""
-        return self.features_columns if self.features is None else None
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -255,11 +250,6 @@ def grouped(
         _model_scores(column_types, spec, where) if named else None
     )
     groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
-    features = spec.own_features
-    if features is not None:
-        columns = matching(features, list(column_types), where)
-        if not (len(columns) == 1 and next(iter(columns)) in lists):
-            groups[FEATURE_NAMES[0]] = _numeric(columns, column_types, where, "features")
     used = {heading for group in groups.values() for heading in group} | spec.claimed_columns
     if scores is None:
         groups |= _by_heading(column_types, used, alone=not lists)

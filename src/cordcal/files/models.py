@@ -107,8 +107,17 @@ def check_cord(record: CheckedFields, tensors: Tensors) -> None:
     eta = tensors.get("eta")
     if eta is None or eta.dtype != np.float64 or eta.tolist() != etas:
         raise record.missing("shared scalar of its construction", "eta")
+    _check_class_names(record, classes)
     if "rule" in tensors:
         _check_rule(record, tensors["rule"], classes if preserve == 1 else 0)
+
+
+def _check_class_names(record: CheckedFields, classes: int) -> None:
+    record.get(
+        "class_names",
+        f"list of {classes} class names",
+        lambda x: x is None or (isinstance(x, list) and len(x) == classes),
+    )
 
 
 def _check_rule(record: CheckedFields, weights: NumPyArray, classes: int) -> None:
@@ -130,6 +139,7 @@ def check_lift(record: CheckedFields, tensors: Tensors) -> None:
     values = [inner.values[name] for name in Curve._fields]
     if curve is None or curve.dtype != np.float64 or curve.tolist() != values:
         raise record.missing("curve of its construction", "curve")
+    _check_class_names(record, inner.values["n_classes"])
     if "rule" in tensors:
         _check_rule(record, tensors["rule"], inner.values["n_classes"])
 
@@ -189,11 +199,7 @@ def check_preserving(record: CheckedFields, tensors: Tensors, prefix: str) -> No
     check_calibrator(calibrator, inner)
     record.get("input", "kind of scores", lambda x: x in ("logits", "probabilities"))
     classes = calibrator.values["fitted"]["n_classes_"]
-    record.get(
-        "class_names",
-        f"list of {classes} class names",
-        lambda x: x is None or (isinstance(x, list) and len(x) == classes),
-    )
+    _check_class_names(record, classes)
     for name, check in (("cord", check_cord), ("lift", check_lift)):
         if name in record.values:
             check(record.record(name), tensors)
@@ -403,9 +409,8 @@ def _parse_patterns(text: str, name: str) -> tuple[str, ...]:
 def _try_out(model: Any) -> None:
     """Apply a calibrator to one row, so that a broken model fails when it is loaded."""
     from cordcal.calibrators import Calibrator
-    from cordcal.calibrators.registry import takes_features
 
-    if not isinstance(model, Calibrator) or takes_features(model):
+    if not isinstance(model, Calibrator) or not model._is_complete():
         return
     row = np.arange(float(model.n_classes_))[None, :]
     if model.input == "probabilities":

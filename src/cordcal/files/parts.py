@@ -109,7 +109,7 @@ def _names_in_part(contents: Contents, matrix: str, spec: ColumnSpec) -> tuple[s
     """Return the names of a matrix's columns: their headings, else the class names."""
     if matrix in contents.headings:
         return contents.headings[matrix]
-    if matrix in (*FEATURE_NAMES, *(spec.own_features or ())):
+    if matrix in FEATURE_NAMES:
         return None
     return contents.class_names or spec.class_names
 

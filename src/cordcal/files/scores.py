@@ -29,16 +29,12 @@ from cordcal.files.selection import (
     check_values,
     check_whole_vectors,
     choose_matrix,
-    feature_key,
-    feature_matrix,
     in_order,
     kind_of,
     label_key,
     names_of,
-    read_features,
     read_separate_vector,
     read_vector,
-    separate_features_spec,
     vector_of,
     weight_key,
     wide_columns,
@@ -64,8 +60,6 @@ class Scores:
         The labels as column indices.
     class_names : tuple of str or None
         One name per column.
-    features : ndarray or None
-        Penultimate features, for the calibrators that need them.
     weights : ndarray or None
         One weight per row, if the caller asked for them.
     columns : tuple of str
@@ -78,7 +72,6 @@ class Scores:
     kind: Kind
     labels: npt.NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
-    features: NumPyArray | None = None
     weights: NumPyArray | None = None
     columns: tuple[str, ...] = ()
 
@@ -91,8 +84,6 @@ def read_scores(
     role: str = "scores",
     labels: str | None = None,
     labels_column: str | None = None,
-    features: str | None = None,
-    features_columns: str | Sequence[str] | None = None,
     weights: str | None = None,
     weights_column: str | None = None,
     class_names: Sequence[str] | None = None,
@@ -114,12 +105,10 @@ def read_scores(
         ``"score_*"``.
     role : str
         A name to prefer: ``"original"`` or ``"direct"``.
-    labels, features, weights : str, optional
+    labels, weights : str, optional
         Separate files; by default they are in the file of the scores.
     labels_column, weights_column : str, optional
         The key or column in that file; labels are found by name by default.
-    features_columns : str or sequence of str, optional
-        The key or the columns of that file.
     class_names : sequence of str, optional
         One name per column, for a file that has none.
     input : {"logits", "probabilities"}, optional
@@ -145,9 +134,9 @@ def read_scores(
     >>> read_scores(path, header=True).values.shape, read_scores(path, header=False).values.shape
     ((2, 2), (3, 2))
     """
-    spec = ColumnSpec.of(
-        key, columns, labels, labels_column, features, features_columns, weights, weights_column
-    ).named(class_names, classes, header=header)
+    spec = ColumnSpec.of(key, columns, labels, labels_column, weights, weights_column).named(
+        class_names, classes, header=header
+    )
     return read_with_spec(path, spec, role=role, input=input)
 
 
@@ -186,7 +175,6 @@ def _read_whole(contents: Contents, key: str, spec: ColumnSpec, input: Kind | No
         kind=input or kind_of(key, values),
         labels=labels,
         class_names=names,
-        features=read_features(contents, spec, len(values)),
         weights=weights,
         columns=wide_columns(contents, key),
     )
@@ -224,8 +212,6 @@ class Batch:
         The scores as stored.
     labels : ndarray of int or None
         The labels as column indices.
-    features : ndarray or None
-        Penultimate features, if the file has them.
     row_numbers : ndarray of int or None
         The numbers of the rows in the file, if some in between are omitted.
     weights : ndarray or None
@@ -237,7 +223,6 @@ class Batch:
     first: int
     values: NumPyArray
     labels: npt.NDArray[np.int64] | None = None
-    features: NumPyArray | None = None
     row_numbers: npt.NDArray[np.intp] | None = None
     weights: NumPyArray | None = None
     passthrough: Passthrough | None = None
@@ -264,7 +249,7 @@ class Batch:
         )
 
     def _select(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
-        columns = (self.values, self.labels, self.features, self.row_numbers, self.weights)
+        columns = (self.values, self.labels, self.row_numbers, self.weights)
         picked = (None if column is None else column[rows] for column in columns)
         passthrough = None if self.passthrough is None else self.passthrough.take(_numbers(rows))
         return Batch(self.first, *picked, passthrough)  # type: ignore[arg-type, call-arg]
@@ -331,7 +316,6 @@ class ScoreFile:
         self._source, self._spec = source, spec
         self._labels = label_key(sample, key, spec)
         self._weights = weight_key(sample, spec)
-        self._features = feature_key(sample, spec)
         self._label_file, self._weight_file = (
             self._separate_vector("labels"),
             self._separate_vector("weights"),
@@ -345,11 +329,11 @@ class ScoreFile:
 
     @property
     def identity(self) -> list[list[int | str]]:
-        """Values that change if one of the files does: the parts of the scores, the features."""
-        path, features = self.path, self._spec.features
+        """Values that change if one of the files does: the parts of the scores."""
+        path = self.path
         if not Path(path).exists() and parts_of(path) is None:
             return []  # stdin
-        paths = [*(parts_of(path) or [path]), *([] if features is None else [features])]
+        paths = parts_of(path) or [path]
         return [[os.path.basename(file), *file_identity(file)] for file in paths]
 
     @property
@@ -388,17 +372,15 @@ class ScoreFile:
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Yield the batches, from a row on."""
         first = next((at for at, span in enumerate(self.spans) if span[1] > start), len(self.spans))
-        own_keys = (self._labels, self._weights, self._features)
+        own_keys = (self._labels, self._weights)
         keys = [self.key, *(name for name in own_keys if name is not None)]
         pieces = self._source.pieces(first, keys, passthrough=self._spec.passthrough)
-        separate_features = self._separate_features(self.spans[first:])
         for begin, stop in self.spans[first:]:
-            features = None if separate_features is None else next(separate_features).values
             # No reference to a batch may remain while the next one is read.
             if begin >= start:
-                yield self._batch(next(pieces), begin, stop, features)
+                yield self._batch(next(pieces), begin, stop)
             else:
-                batch = self._batch(next(pieces), begin, stop, features)
+                batch = self._batch(next(pieces), begin, stop)
                 yield batch.rows(start - begin, stop - begin)
 
     def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
@@ -450,9 +432,7 @@ class ScoreFile:
         unlabelled._labels = unlabelled._label_file = None
         return unlabelled
 
-    def _batch(
-        self, contents: Contents, start: int, stop: int, features: NumPyArray | None
-    ) -> Batch:
+    def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
         with renumber_rows(start):
             values = as_matrix(contents.matrices[self.key], self.name)
             truth = self._vector(contents, self._labels, self._label_file, start, stop)
@@ -462,8 +442,6 @@ class ScoreFile:
                 where = self._spec.labels or self.path
                 self._check_label_numbers(truth, contents)
                 labels = as_indices(truth, values.shape, self.class_names, where)
-            if self._features is not None:
-                features = contents.matrices[self._features]
         if values.shape != (stop - start, self.classes):
             raise InputError(
                 self.name,
@@ -477,7 +455,7 @@ class ScoreFile:
         passthrough = contents.passthrough
         if passthrough is not None and self._schema is not None:
             passthrough = self._schema.conform(passthrough, stop - start)
-        return Batch(start, values, labels, features, numbers, weights, passthrough)
+        return Batch(start, values, labels, numbers, weights, passthrough)
 
     def _check_label_numbers(self, truth: NumPyArray, contents: Contents) -> None:
         own = contents.own_names_of(self.key) or self._spec.class_names
@@ -500,18 +478,6 @@ class ScoreFile:
             check_length(len(vector), getattr(self._spec, what), what, self.rows)
         return vector
 
-    def _separate_features(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
-        """Yield the features of a separate file, aligned with the batches of the scores."""
-        path, columns = self._spec.features, self._spec.features_columns
-        if path is None:
-            return None
-        source = open_source(path, separate_features_spec(columns, self._spec.header))
-        sample = source.sample()
-        key = feature_matrix(sample, columns)
-        features = ScoreFile(source, sample, key, "logits")
-        check_length(features.rows, path, "rows of features", self.rows)
-        return features.along(spans)
-
 
 def open_scores(
     path: str | os.PathLike[str],
@@ -521,8 +487,6 @@ def open_scores(
     role: str = "scores",
     labels: str | None = None,
     labels_column: str | None = None,
-    features: str | None = None,
-    features_columns: str | Sequence[str] | None = None,
     weights: str | None = None,
     weights_column: str | None = None,
     class_names: Sequence[str] | None = None,
@@ -540,7 +504,7 @@ def open_scores(
         memory, or a folder or a pattern of files; ``-`` reads stdin.
     key, columns, role
         Where the scores are, as for `read_scores`.
-    labels, labels_column, features, features_columns, weights, weights_column, class_names
+    labels, labels_column, weights, weights_column, class_names
         Where these are, as for `read_scores`.
     input : {"logits", "probabilities"}, optional
         The kind; by default detected from the name of the scores or the first rows.
@@ -565,9 +529,9 @@ def open_scores(
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
     ((5, 4), 'probabilities', [5])
     """
-    spec = ColumnSpec.of(
-        key, columns, labels, labels_column, features, features_columns, weights, weights_column
-    ).named(class_names, classes, passthrough=passthrough, header=header)
+    spec = ColumnSpec.of(key, columns, labels, labels_column, weights, weights_column).named(
+        class_names, classes, passthrough=passthrough, header=header
+    )
     return open_with_spec(path, spec, role=role, input=input)
 
 
@@ -622,8 +586,6 @@ def concat_batches(parts: list[Batch]) -> Batch:
         columns = [getattr(part, name) for part in parts]
         return None if columns[0] is None else np.concatenate(columns)
 
-    values, labels, features, weights = map(
-        concat_column, ("values", "labels", "features", "weights")
-    )
+    values, labels, weights = map(concat_column, ("values", "labels", "weights"))
     passthrough = concat([part.passthrough for part in parts])
-    return Batch(parts[0].first, values, labels, features, None, weights, passthrough)
+    return Batch(parts[0].first, values, labels, None, weights, passthrough)

@@ -1,4 +1,4 @@
-"""Find the scores, the labels, the features and the weights in the contents of a file."""
+"""Find the scores, the labels and the weights in the contents of a file."""
 
 from __future__ import annotations
 
@@ -164,51 +164,6 @@ def check_label_numbers(
         f"the classes ({list_names(names)})",
         "write class names as labels, or bring the columns into this order",
     )
-
-
-def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
-    """Return the key of the penultimate features, if a file has them."""
-    columns = spec.own_features
-    if spec.features is not None:
-        return None
-    if columns is not None and len(columns) == 1 and columns[0] in contents.matrices:
-        return columns[0]
-    if columns is not None and not contents.columns:
-        raise InputError(
-            contents.path, f"has no matrix called {columns[0]!r}", f"it has {list_arrays(contents)}"
-        )
-    return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
-
-
-def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> NumPyArray | None:
-    """Return the features of this file, or of a separate file."""
-    if spec.features is None:
-        key = feature_key(contents, spec)
-        return None if key is None else contents.matrices[key]
-    columns = spec.features_columns
-    separate = open_contents(spec.features, separate_features_spec(columns, spec.header))
-    features = separate.matrices[feature_matrix(separate, columns)]
-    check_length(len(features), spec.features, "rows of features", rows)
-    return features
-
-
-def separate_features_spec(
-    columns: tuple[str, ...] | None, header: bool | None = None
-) -> ColumnSpec:
-    """Return the spec of a separate file of features."""
-    if columns is not None and len(columns) == 1 and "*" not in columns[0]:
-        return ColumnSpec(key=columns[0], header=header)
-    return ColumnSpec(columns=columns, header=header)
-
-
-def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
-    """Return the key of the features in a separate file."""
-    if columns is None:
-        named = [name for name in FEATURE_NAMES if name in contents.matrices]
-        names = named or list(contents.matrices)
-        if names:
-            return names[0]
-    return choose_matrix(contents, separate_features_spec(columns).key, "features", None)
 
 
 def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:

@@ -129,11 +129,9 @@ class CalibratedRows(ModelApplication):
     def apply(self, rows: Rows) -> tuple[OutputBlock, NumPyArray]:
         """Return the rows of the output, and the direct probabilities."""
         from cordcal._validation.scores import original_probabilities
-        from cordcal.calibrators.registry import takes_features
 
         (batch,) = rows
-        features = batch.features if takes_features(self.model.calibrator_) else None
-        outputs = self.model.predict_both(batch.values, dtype=self.output_dtype, features=features)
+        outputs = self.model.predict_both(batch.values, dtype=self.output_dtype)
         extra = {}
         if self.explain:
             original = original_probabilities(batch.values, self.model.calibrator_.input)

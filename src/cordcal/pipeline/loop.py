@@ -144,7 +144,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     Parameters
     ----------
     file : ScoreFile
-        The scores, with labels and features if it has them.
+        The scores, with labels if it has them.
 
     Returns
     -------
@@ -173,7 +173,6 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
         file.kind,
         whole.labels,
         file.class_names,
-        whole.features,
         whole.weights,
         file.columns,
     )

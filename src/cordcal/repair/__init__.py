@@ -2,7 +2,6 @@
 
 from cordcal.repair.construction import ConstructionState
 from cordcal.repair.cord import CORD
-from cordcal.repair.kernels import warmup
 from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.prediction_rule import PredictionRule
 from cordcal.repair.results import (
@@ -24,5 +23,4 @@ __all__ = [
     "PredictionRule",
     "RankingConstruction",
     "lift_confidences",
-    "warmup",
 ]

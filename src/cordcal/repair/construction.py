@@ -18,9 +18,8 @@ from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight
 from cordcal._numeric.types import Array, ArrayLike, Predictions, Vector
 from cordcal._validation.labels import check_predictions, check_weights, zero_weight_error
-from cordcal.repair import dispatch, numpy_engine, ranking, rule
-from cordcal.repair.dispatch import engine_for, probe_work
-from cordcal.repair.numpy_engine import Description
+from cordcal.repair import dispatch, engine, ranking, rule
+from cordcal.repair.engine import Description
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, RankingConstruction
 from cordcal.repair.rule import EPSILON
@@ -208,7 +207,6 @@ class CalibrationRows:
     description: Description
     weight: Vector | None
     classes: int
-    threads: int
     exponent: int | None = 0
 
     @classmethod
@@ -226,9 +224,9 @@ class CalibrationRows:
         if weight is not None:
             weight, exponent = scale_to_safe_exponent(weight)
         description = dispatch.describe(
-            original, direct, prediction, weight, threads, class_weights
+            original, direct, prediction, weight, class_weights, threads
         )
-        return cls(description, weight, direct.shape[1], threads, exponent)
+        return cls(description, weight, direct.shape[1], exponent)
 
     @property
     def has_weight(self) -> bool:
@@ -272,8 +270,7 @@ class CalibrationRows:
 
     def probes(self, etas: Sequence[float]) -> list[ConstraintValue]:
         """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
-        engine = engine_for("probes", probe_work(len(self), len(etas)))
-        values = engine.probes(etas, *self._vectors(), self.threads)
+        values = engine.probes(etas, *self._vectors())
         shift = self.description.reference_shift
         return [
             ConstraintValue(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
@@ -282,7 +279,6 @@ class CalibrationRows:
 
     def search(self) -> float:
         """Return an approximate scalar of these rows alone, or zero if the search fails."""
-        engine = engine_for("probes", probe_work(len(self)))
         return engine.search(float(self.description.reference_shift), *self._vectors())
 
     def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
@@ -301,10 +297,6 @@ class CalibrationRows:
         if beyond.size == 0:
             return None
         return float(beyond.min() if upwards else beyond.max())
-
-    def construct(self, *, prediction_given: bool, free: bool = False) -> Construction:
-        """Find the shared scalar of these rows alone; see `construct`."""
-        return construct([self], prediction_given=prediction_given, free=free)
 
 
 def weight_ratio(class_weights: Vector | None) -> float:
@@ -380,7 +372,6 @@ class RankedBlock:
     rows: RankedRows
     weight: Vector | None
     classes: int
-    threads: int
 
     @classmethod
     def of(
@@ -390,11 +381,10 @@ class RankedBlock:
         prediction: Predictions | None,
         weight: Vector | None,
         levels: int,
-        threads: int,
     ) -> RankedBlock:
         """Check and rank the rows."""
         rows = _ranked(original, direct, prediction, levels)
-        return cls(rows, weight, direct.shape[1], threads)
+        return cls(rows, weight, direct.shape[1])
 
     @property
     def has_weight(self) -> bool:
@@ -404,8 +394,9 @@ class RankedBlock:
     def level(self, level: int, inside: Inside | None) -> LevelBlock:
         """Return one level, given the repaired masses of the next one."""
         state = ranking.level_state(self.rows, level, inside)
-        mass = state.weight if self.weight is None else state.weight * self.weight
-        return LevelBlock(state, mass, self.classes, self.threads)
+        mass = ranking.level_weight(self.rows, level)
+        mass = mass if self.weight is None else mass * self.weight
+        return LevelBlock(state, mass, self.classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +406,6 @@ class LevelBlock:
     state: Level
     mass: Vector
     classes: int
-    threads: int
 
     @property
     def constrains(self) -> bool:
@@ -426,8 +416,8 @@ class LevelBlock:
         """Return the rows of a construction; a level that constrains nothing is ``free``."""
         state = self.state
         w, exponent = (np.ones_like(self.mass), 0) if free else scale_to_safe_exponent(self.mass)
-        description = Description.from_state(state, w, int(np.count_nonzero(state.changed)))
-        return CalibrationRows(description, w, self.classes, self.threads, exponent)
+        description = Description.from_state(state, w)
+        return CalibrationRows(description, w, self.classes, exponent)
 
     def inside(self, eta: float) -> Inside:
         """Return the repaired masses, and their complements."""
@@ -459,7 +449,7 @@ def _ranked(
 ) -> RankedRows:
     """Check all rows and arrange them in the original order, as NumPy vectors."""
     blocks = dispatch.checked_blocks(original, direct, prediction)
-    parts = [numpy_engine.rank_block(block, levels) for block in blocks]
+    parts = [block.ranked(levels) for block in blocks]
     # Only a repair needs the tail itself; a construction needs its sum and its largest entry,
     # and of the order the preserved ranks and the next one.
     joined = {
@@ -554,7 +544,7 @@ class ConstructionState:
         rows, classes = direct.shape
         if self.levels > 1:
             block: CalibrationRows | RankedBlock = RankedBlock.of(
-                original, direct, keep, weight, self.levels, self.threads
+                original, direct, keep, weight, self.levels
             )
         else:
             block = CalibrationRows.of(

@@ -23,11 +23,10 @@ from cordcal._numeric.types import (
 )
 from cordcal._validation import layouts
 from cordcal._validation.labels import check_weights
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import check_same_shape
-from cordcal.repair import dispatch, numpy_engine, ranking, rule
+from cordcal._validation.table import RememberedColumns, match
+from cordcal.repair import dispatch, engine, ranking, rule
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
-from cordcal.repair.dispatch import engine_for, row_work
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, refuse_ranking
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.ranking import Level, RankedRows
@@ -138,13 +137,17 @@ class CORD(FittedRepair):
         `cordcal.dask`.
         """
         collection = layouts.lazy_handler(original, direct)
+        rows = match(
+            {"original": original, "direct": direct},
+            prediction=prediction,
+            sample_weight=sample_weight,
+        )
+        original, direct = rows.matrices
+        prediction, sample_weight, names = rows.prediction, rows.sample_weight, rows.columns
         if collection is not None:
             return self._constructed(
-                collection.construct(self, original, direct, prediction, sample_weight)
+                collection.construct(self, original, direct, prediction, sample_weight), names
             )
-        original, direct, prediction, sample_weight = align_rows(
-            original=original, direct=direct, prediction=prediction, sample_weight=sample_weight
-        )
         if layouts.is_dense(axis, original, direct):
             assert axis is not None
             check_same_shape(original, "original", direct, "direct")
@@ -155,8 +158,8 @@ class CORD(FittedRepair):
         weight = None
         if sample_weight is not None:
             weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
-        state = self._new_state(q.shape[1], None).add(p, q, prediction, weight)
-        return self._constructed(state.construct())
+        state = self._new_state(q.shape[1], None, names).add(p, q, prediction, weight)
+        return self._constructed(state.construct(), names)
 
     def construct(
         self,
@@ -193,16 +196,22 @@ class CORD(FittedRepair):
         True
         """
         state: ConstructionState | None = None
+        columns = RememberedColumns()
         for batch in batches:
             arguments = _batch_arguments(batch)
-            arguments = dict(zip(arguments, align_rows(**arguments), strict=True))
-            p, q = check_pair(arguments["original"], arguments["direct"])
+            matrices = {name: arguments[name] for name in ("original", "direct")}
+            rows = columns.match(
+                matrices,
+                sample_weight=arguments.get("sample_weight"),
+                prediction=arguments.get("prediction"),
+            )
+            p, q = check_pair(*rows.matrices)
             if state is None:
-                state = self._new_state(q.shape[1], spill_bytes)
-            state.add(p, q, arguments.get("prediction"), arguments.get("sample_weight"))
+                state = self._new_state(q.shape[1], spill_bytes, rows.columns)
+            state.add(p, q, rows.prediction, rows.sample_weight)
         if state is None:
             raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
-        return self._constructed(state.construct())
+        return self._constructed(state.construct(), rows.columns)
 
     def merge_states(self, states: Iterable[ConstructionState]) -> Self:
         """Find the shared scalar on rows that were described elsewhere.
@@ -265,18 +274,26 @@ class CORD(FittedRepair):
         state.append(state.reduced(original, direct, prediction, weight))
         return self._constructed(state.construct())
 
-    def _constructed(self, construction: Construction | RankingConstruction) -> Self:
+    def _constructed(
+        self, construction: Construction | RankingConstruction, names: list[str] | None = None
+    ) -> Self:
         # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
             construction_=construction,
             eta_=construction.eta,
             n_classes_=construction.n_classes,
-            rule_=check_rule(self.rule, construction.n_classes),
+            rule_=check_rule(self.rule, construction.n_classes, names=names),
+            columns_=names,
         )
         return self
 
-    def _new_state(self, classes: int, spill_bytes: int | None = SPILL_BYTES) -> ConstructionState:
-        weights = self._class_weights(classes)
+    def _new_state(
+        self,
+        classes: int,
+        spill_bytes: int | None = SPILL_BYTES,
+        names: list[str] | None = None,
+    ) -> ConstructionState:
+        weights = self._class_weights(classes, names)
         levels = self._levels(classes)
         return ConstructionState(levels, self._cores(), spill_bytes, weights)
 
@@ -311,16 +328,18 @@ class CORD(FittedRepair):
         prediction: Predictions | None,
         out: Floats,
     ) -> None:
-        eta, threads = self.eta_, self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1
+        eta = self.eta_
         if isinstance(eta, np.ndarray):  # one scalar per level
-            work = row_work(direct, ranked=True)
-            engine = engine_for("repair_ranked", work, original, direct, out)
-            engine.repair_ranked(original, direct, prediction, eta, out, threads)
-        else:
-            weights = self._fitted_weights(out.dtype)
-            weighted, work = weights is not None, row_work(direct)
-            engine = engine_for("repair", work, original, direct, out, weighted=weighted)
-            engine.repair(original, direct, prediction, eta, out, threads, weights)
+            engine.repair_ranked(original, direct, prediction, eta, out)
+            return
+        engine.visit_blocks(
+            lambda block: engine.cord_rows(eta, block, out[block.rows]),
+            original,
+            direct,
+            prediction,
+            self._fitted_weights(out.dtype),
+            self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1,
+        )
 
     def _repair_foreign(
         self, original: Array, direct: Array, prediction: Predictions | None, dtype: DType
@@ -343,6 +362,7 @@ class CORD(FittedRepair):
         return {"eta": np.atleast_1d(self.eta_), **self._rule_state()}, {
             "preserve": self.preserve if self.preserve == "ranking" else int(self.preserve),
             "construction": self.construction_.to_dict(),
+            "class_names": self.columns_,
             **threads,
         }
 
@@ -355,7 +375,7 @@ class CORD(FittedRepair):
         cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
         cord.eta_ = tensors["eta"] if nested else float(tensors["eta"][0])
         cord.n_classes_ = cord.construction_.n_classes
-        cord._restore_rule(tensors)
+        cord._restore_rule(tensors, meta)
         return cord
 
     def __repr__(self) -> str:
@@ -426,8 +446,7 @@ def _first_rank(
     else:
         states = iter([dispatch.describe_foreign(original, direct, prediction, class_weights)[0]])
     for state in states:
-        responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
-        yield _columns(state.prediction, state, responses)
+        yield _columns(state.prediction, state, eta)
 
 
 def _ranks(
@@ -435,8 +454,8 @@ def _ranks(
 ) -> Iterator[Columns]:
     for rows in _ranked_blocks(original, direct, prediction, len(etas)):
         levels = [
-            _columns(rows.order[:, level], state, responses)
-            for level, state, responses in ranking.respond_levels(rows, etas)
+            _columns(rows.order[:, level], state, etas[level])
+            for level, state, _, _ in ranking.respond_levels(rows, etas)
         ]
         # The levels come from the last to the first; their columns go from the first to the last.
         yield tuple(np.stack(field[::-1], axis=1) for field in zip(*levels, strict=True))
@@ -446,16 +465,14 @@ def _ranked_blocks(
     original: Array, direct: Array, prediction: Predictions | None, levels: int
 ) -> Iterator[RankedRows]:
     if isinstance(direct, np.ndarray):
-        for block in numpy_engine.checked_blocks(original, direct, prediction):
-            yield numpy_engine.rank_block(block, levels)
+        for block in engine.checked_blocks(original, direct, prediction):
+            yield block.ranked(levels)
     else:
         yield dispatch.rank_foreign(original, direct, prediction, levels)[0]
 
 
-def _columns(
-    prediction: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
-) -> Columns:
-    mass, rest, slope = responses
+def _columns(prediction: Array, state: rule.RowState | Level, eta: float) -> Columns:
+    mass, rest, slope = rule.response(eta, state.reference, state.reference_rest, state.lower)
     fields = (prediction, state.direct_mass, state.reference, state.lower, mass, state.changed)
-    bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
+    bound = engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
     return (*(arrays.to_numpy(field) for field in fields), bound)

@@ -20,18 +20,17 @@ def check_decimals(decimals: object, dtype: DType) -> int:
     >>> check_decimals(2, np.float32)
     2
     """
-    whole = isinstance(decimals, int | np.integer) and not isinstance(decimals, bool)
-    if not whole or int(decimals) < 0:  # type: ignore[call-overload]
+    if isinstance(decimals, bool) or not isinstance(decimals, int | np.integer) or decimals < 0:
         raise InputError("decimals", f"is {decimals!r}", "pass a whole number such as 2")
-    number, name = int(decimals), dtype_name(dtype)  # type: ignore[call-overload]
+    name = dtype_name(dtype)
     most = MOST_DECIMALS[name]
-    if number > most:
+    if decimals > most:
         raise InputError(
             "decimals",
-            f"is {number} but {name} tells at most {most} decimals apart",
+            f"is {decimals} but {name} tells at most {most} decimals apart",
             f"pass at most {most}, or a wider dtype",
         )
-    return number
+    return int(decimals)
 
 
 def round_to_decimals(
@@ -83,6 +82,6 @@ def round_to_decimals(
         rival = products.argmax(axis=1)
         low = np.flatnonzero(own <= products[at, rival])
         if low.size == 0:
-            return (counts / units).astype(probabilities.dtype)
+            return np.asarray(counts / units, dtype=probabilities.dtype)
         counts[low, rival[low]] -= 1.0
         counts[low, prediction[low]] += 1.0

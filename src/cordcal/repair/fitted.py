@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import array_api_compat
 import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, ArrayLike, Arrays, DType, Floats, Predictions, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Arrays,
+    DType,
+    Floats,
+    Meta,
+    Predictions,
+    Vector,
+)
 from cordcal._validation import layouts
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_predictions
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.scores import as_matrix, check_same_shape
+from cordcal._validation.table import MatchedRows, match
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import AnyConstruction, Explanation
 from cordcal.repair.rule import rounding_margin
@@ -26,9 +35,8 @@ _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float1
 def check_pair(
     original: ArrayLike, direct: ArrayLike, *, allow_row: bool = False
 ) -> tuple[Array, Array]:
-    """Return original and direct probabilities as arrays of one shape and one library."""
+    """Return matched original and direct probabilities as arrays of one shape and one library."""
     p = as_matrix(original, "original", allow_row=allow_row)
-    direct = in_column_order(direct, "direct", column_names(original), "original")
     q = as_matrix(direct, "direct", allow_row=allow_row)
     check_same_shape(p, "original", q, "direct")
     arrays.namespace(p, q)
@@ -147,10 +155,22 @@ class FittedRepair(Estimator, ABC):
     n_classes_: int
     rule: str | PredictionRule | ArrayLike
     rule_: PredictionRule | None = None
+    # The class names of the data frames in fit; later ones are matched by name.
+    columns_: list[str] | None = None
 
-    def _class_weights(self, classes: int) -> Vector | None:
-        """Return the weights of ``rule=``, or None for the argmax."""
-        return _weights_of(check_rule(self.rule, classes))
+    def _class_weights(self, classes: int, names: Sequence[str] | None = None) -> Vector | None:
+        """Return the weights of ``rule=`` for these classes, or None for the argmax."""
+        return _weights_of(check_rule(self.rule, classes, names=names))
+
+    def _match(
+        self, original: ArrayLike, direct: ArrayLike, prediction: ArrayLike | None
+    ) -> MatchedRows:
+        """Match rows with each other, and columns with those of fit."""
+        return match(
+            {"original": original, "direct": direct},
+            fitted_names=self.columns_,
+            prediction=prediction,
+        )
 
     def _fitted_weights(self, dtype: DType | None = None) -> Vector | None:
         """Return the weights of the fitted rule, or None for the argmax; check the dtype."""
@@ -163,9 +183,11 @@ class FittedRepair(Estimator, ABC):
         """Return what a model file stores of the rule: its weights, nothing for the argmax."""
         return {} if self.rule_ is None else {"rule": self.rule_.weights}
 
-    def _restore_rule(self, tensors: Arrays) -> None:
+    def _restore_rule(self, tensors: Arrays, meta: Meta) -> None:
+        self.columns_ = meta["class_names"]
         if "rule" in tensors:
-            self.rule = self.rule_ = PredictionRule(tensors["rule"])
+            rule = PredictionRule(tensors["rule"]).for_classes(self.columns_, "the file")
+            self.rule = self.rule_ = rule
 
     def transform(
         self,
@@ -183,7 +205,8 @@ class FittedRepair(Estimator, ABC):
         ----------
         original, direct : array_like of shape (n, K) or (K,)
             The classifier's and the calibrator's probabilities.  Rows of pandas objects are
-            matched by index; the result has the order of ``original``.
+            matched by index; the result has the order of ``original``.  Columns of data frames
+            are matched by name, with those of `fit` if it had any, in whose order they return.
         prediction : array_like of int, optional
             The class to preserve per row; required if `fit` had one.
         dtype : dtype, optional
@@ -208,10 +231,10 @@ class FittedRepair(Estimator, ABC):
                 raise InputError(
                     "out and axis", "are not supported for dask collections", "omit them"
                 )
+            original, direct = self._match(original, direct, None).matrices
             return collection.transform(self, original, direct, prediction, dtype)
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
+        rows = self._match(original, direct, prediction)
+        (original, direct), prediction = rows.matrices, rows.prediction
         if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
             assert axis is not None
             return self._transform_dense(original, direct, prediction, dtype, out, axis)
@@ -268,17 +291,15 @@ class FittedRepair(Estimator, ABC):
         array([ True])
         """
         check_fitted(self)
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
         if layouts.lazy_handler(original, direct) is not None:
             raise InputError(
                 "original and direct",
                 "are dask collections, whose rows explain does not read",
                 "compute() the rows to explain first",
             )
+        rows = self._match(original, direct, prediction)
         (original, direct), (prediction,) = layouts.flatten_rows(
-            axis, (original, direct), (prediction,)
+            axis, rows.matrices, (rows.prediction,)
         )
         p, q = check_pair(original, direct, allow_row=True)
         if q.ndim == 1:

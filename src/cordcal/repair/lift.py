@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import lane_sum, row_blocks
+from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -25,9 +25,10 @@ from cordcal._numeric.types import (
 )
 from cordcal._validation import layouts
 from cordcal._validation.labels import check_predictions, check_weights
-from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
-from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
+from cordcal._validation.table import match
+from cordcal.repair import dispatch, engine, lift_rule, rule
+from cordcal.repair.engine import Block
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_rule import Curve, Margin, Prefer, fit_curve
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
@@ -147,24 +148,25 @@ class Lift(FittedRepair):
         """
         if labels is None:
             raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
-        original, direct, labels, prediction, sample_weight = align_rows(
-            original=original,
-            direct=direct,
+        rows = match(
+            {"original": original, "direct": direct},
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
         )
+        (original, direct), labels, names = rows.matrices, rows.labels, rows.columns
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         collection = layouts.lazy_handler(original, direct)
         if collection is None:
             classes = int(np.shape(direct)[-1 if axis is None else axis])
-            weights = self._class_weights(classes)
+            weights = self._class_weights(classes, names)
             parts = list(
                 _described(axis, original, direct, labels, prediction, sample_weight, weights)
             )
         elif axis is not None:
             raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         else:
-            weights = self._class_weights(int(np.shape(direct)[1]))
+            weights = self._class_weights(int(np.shape(direct)[1]), names)
             classes, parts = collection.described(
                 functools.partial(_described_block, weights),
                 direct=direct,
@@ -182,6 +184,7 @@ class Lift(FittedRepair):
             None,
             weighted=sample_weight is not None,
             prediction_given=prediction is not None,
+            names=names,
         )
 
     def _fit(
@@ -213,6 +216,7 @@ class Lift(FittedRepair):
         *,
         weighted: bool,
         prediction_given: bool,
+        names: list[str] | None = None,
     ) -> Self:
         check_prefer(self.prefer)
         rows = _LabelledRows(
@@ -225,8 +229,8 @@ class Lift(FittedRepair):
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.prediction
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
-        chosen_rule = check_rule(self.rule, classes)
-        class_weights = self._class_weights(classes)
+        chosen_rule = check_rule(self.rule, classes, names=names)
+        class_weights = self._class_weights(classes, names)
         curve = fitted.curve
         margin = Margin.under_rule(classes, class_weights, np.float64)
         if self.prefer == "confidence" and class_weights is None:
@@ -258,6 +262,7 @@ class Lift(FittedRepair):
             curve_=curve,
             n_classes_=construction.n_classes,
             rule_=chosen_rule,
+            columns_=names,
         )
         return self
 
@@ -270,19 +275,26 @@ class Lift(FittedRepair):
     ) -> None:
         weights = self._fitted_weights(out.dtype)
         margin = Margin.under_rule(direct.shape[1], weights, out.dtype)
-        for block in numpy_engine.described_blocks(
-            original, direct, prediction, class_weights=weights
-        ):
-            state, target = block.state, out[block.rows]
-            mass, rest = self._confidence(state)
-            low = np.flatnonzero(mass < margin.bound(state.lower, state.prediction, xp=np))
-            # Before the other rows are written, since ``out`` may be ``direct``.
-            wide, keep = block.direct[low].astype(np.float64), state.prediction[low]
-            inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
-            numpy_engine.write_rows(block, inside, inside_rest, target, class_weights=weights)
-            if low.size:
-                rows = lift_rule.rows_at_bound(wide, keep, mass[low], self.prefer, margin)
-                target[low] = rule.make_first(rows.astype(out.dtype), keep, weights)
+        engine.visit_blocks(
+            lambda block: self._write(block, margin, out[block.rows]),
+            original,
+            direct,
+            prediction,
+            weights,
+        )
+
+    def _write(self, block: Block, margin: Margin, out: Floats) -> None:
+        """Write the repaired rows of one block."""
+        state = block.state
+        mass, rest = self._confidence(state)
+        low = np.flatnonzero(mass < margin.bound(state.lower, state.prediction, xp=np))
+        if low.size:  # before ``out``, which may be the direct rows, is written
+            some, keep = block.supplied[low].astype(np.float64), state.prediction[low]
+            rows = lift_rule.rows_at_bound(some, keep, mass[low], self.prefer, margin)
+        inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
+        block.write(inside, inside_rest, out)
+        if low.size:
+            out[low] = rule.make_first(rows.astype(out.dtype), keep, block.class_weights)
 
     def _confidence(self, state: RowState) -> tuple[Array, Array]:
         """Return s and 1 − s of described rows."""
@@ -333,7 +345,8 @@ class Lift(FittedRepair):
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         tensors = {"curve": np.array(self.curve_), **self._rule_state()}
-        return tensors, {"construction": self.construction_.to_dict()}
+        construction = self.construction_.to_dict()
+        return tensors, {"construction": construction, "class_names": self.columns_}
 
     @classmethod
     def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
@@ -342,7 +355,7 @@ class Lift(FittedRepair):
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
-        lift._restore_rule(tensors)
+        lift._restore_rule(tensors, meta)
         return lift
 
     def __repr__(self) -> str:
@@ -457,7 +470,7 @@ def prediction_masses(direct: Vector, prediction: Predictions) -> Masses:
     """Return b and 1 − b, stabilised as in a repair, so that both are positive."""
     mass, rest = np.empty(len(direct)), np.empty(len(direct))
     for at in row_blocks(*direct.shape):
-        mass[at], rest[at] = numpy_engine.prediction_masses(direct[at], prediction[at])
+        mass[at], rest[at] = engine.prediction_masses(direct[at], prediction[at])
     return Masses(mass, rest)
 
 
@@ -515,10 +528,14 @@ def lift_confidences(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_prefer(prefer)
-    confidence, prediction, rest = align_rows(
-        confidence=confidence, prediction=prediction, rest=rest
+    matched = match(
+        {"rest": rest},
+        prediction=prediction,
+        others={"confidence": confidence},
+        leader="confidence",
     )
-    shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
+    prediction, confidence = matched.prediction, matched.others["confidence"]
+    shares = arrays.to_numpy(as_matrix(matched.matrices[0], "rest", allow_row=True))
     matrix = np.atleast_2d(shares)
     rows, classes = matrix.shape
     keep = check_predictions(prediction, rows, classes)
@@ -544,7 +561,7 @@ def _lift_block(
     largest = others.max(axis=1, keepdims=True)
     empty = largest == 0.0
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
-    total = lane_sum(others)[:, None]
+    total = others.sum(axis=1, keepdims=True)
     half = np.where(chosen, 0.5, 0.5 * (others / total))
     part, unmoved = rule.split(half, prediction), np.zeros(len(mass), dtype=bool)
     state = rule.split_state(part, rule.normalised(part), prediction, unmoved, xp=np)

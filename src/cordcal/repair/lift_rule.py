@@ -35,12 +35,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.arrays import lane_sum, namespace
+from cordcal._numeric.arrays import namespace
 from cordcal._numeric.types import Array, DType, Namespace, Vector
 from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.rule import (
     RowState,
-    RowSum,
     Split,
     chosen_entries,
     clip_to_interval,
@@ -180,7 +179,6 @@ def rows_at_bound(
     margin: Margin,
     *,
     xp: Namespace | None = None,
-    row_sum: RowSum = lane_sum,
 ) -> Array:
     """Return wide rows with the prediction on top, for confidences below their bound.
 
@@ -196,11 +194,11 @@ def rows_at_bound(
         What is kept: s, or as much of the likelihood as possible.
     margin : Margin
         How far on top, under which class weights.
-    xp, row_sum
-        The namespace and the row sum of a tracer.
+    xp
+        The namespace of a tracer.
     """
     xp = namespace(direct) if xp is None else xp
-    part = split(direct, prediction, xp=xp, row_sum=row_sum)
+    part = split(direct, prediction, xp=xp)
     if prefer == "confidence":
         least = margin.least(prediction, xp=xp)
         mass = xp.where(mass < least, least + 0.0 * mass, mass)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, ArrayLike, Flags, Floats, Vector
+from cordcal._validation.names import Name, check_class_names, class_order
 from cordcal._validation.scores import as_matrix, nan_error
+from cordcal._validation.table import match
 
 # Beyond this ratio of weights the interval of a repaired confidence may be empty (Eq. 4).
 MAX_RATIO = 1e8
@@ -27,9 +30,12 @@ class PredictionRule:
 
     Parameters
     ----------
-    weights : array_like of shape (K,)
+    weights : array_like of shape (K,), or mapping of class to number
         One positive number per class, such as the class weights of training.  Only their ratios
-        matter; they are at most 1e8.
+        matter; they are at most 1e8.  The keys of a mapping, and the index of a pandas Series of
+        text, are the classes' names.
+    class_names : sequence of str, optional
+        The names of the classes: columns of a data frame are then matched by name.
 
     Attributes
     ----------
@@ -37,6 +43,8 @@ class PredictionRule:
         The weights in float64, all multiplied by the power of two that brings the product of the
         largest and the smallest weight nearest to one, which rounds nothing; equal weights are
         ones.
+    class_names : tuple of str or None
+        The names of the classes.
 
     Examples
     --------
@@ -45,12 +53,33 @@ class PredictionRule:
     array([0, 1])
     >>> PredictionRule.from_threshold(0.05).predict([[0.96, 0.04], [0.9, 0.1]])
     array([0, 1])
+    >>> import pandas as pd
+    >>> PredictionRule({"no": 1, "yes": 19}).predict(pd.DataFrame({"yes": [0.1], "no": [0.9]}))
+    array([1])
     """
 
     weights: Vector
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _scaled(_check_weights(self.weights, "weights")))
+        weights, names = self.weights, self.class_names
+        if names is None:
+            weights, names = _named_weights(weights)
+        weights = _scaled(_check_weights(weights, "weights"))
+        if names is not None:
+            names = check_class_names(names, len(weights))
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "class_names", names)
+
+    def for_classes(self, names: Sequence[Name] | None, source: str) -> PredictionRule:
+        """Return the rule with its weights in the order of these classes, and their names."""
+        if names is None:
+            return self
+        order = None
+        if self.class_names is not None:
+            order = class_order(self.class_names, [str(name) for name in names], "rule", source)
+        weights = self.weights if order is None else self.weights[order]
+        return PredictionRule(weights, tuple(str(name) for name in names))
 
     @classmethod
     def from_priors(cls, training: ArrayLike, deployment: ArrayLike) -> Self:
@@ -166,14 +195,19 @@ class PredictionRule:
         ----------
         probabilities : array_like of shape (n, K) or (K,)
             Probabilities, such as those of `PreservingCalibrator.predict_proba`; an array of any
-            library.
+            library.  Columns of a data frame are matched by name if the rule has names.
 
         Returns
         -------
         prediction : array of int of shape (n,), or int
             The smallest index on ties, computed in float64 where the library has it.
         """
-        matrix = as_matrix(probabilities, "probabilities", allow_row=True)
+        rows = match(
+            {"probabilities": probabilities},
+            fitted_names=self.class_names,
+            fitted_source="the rule",
+        )
+        matrix = as_matrix(rows.matrices[0], "probabilities", allow_row=True)
         single = matrix.ndim == 1
         matrix = matrix[None, :] if single else matrix
         _check_length(self, matrix.shape[1], "probabilities")
@@ -190,10 +224,15 @@ class PredictionRule:
         return f"PredictionRule([{shown}{more}])"
 
 
-def check_rule(rule: ArrayLike, classes: int, argument: str = "direct") -> PredictionRule | None:
-    """Return a caller's ``rule=`` as a rule for this many classes, None for ``"argmax"``.
+def check_rule(
+    rule: ArrayLike,
+    classes: int,
+    argument: str = "direct",
+    names: Sequence[Name] | None = None,
+) -> PredictionRule | None:
+    """Return a caller's ``rule=`` as a rule for these classes, None for ``"argmax"``.
 
-    ``argument`` is what has the classes, for messages.
+    ``argument`` is what has the classes, for messages; ``names`` are their names, if known.
 
     Examples
     --------
@@ -215,7 +254,7 @@ def check_rule(rule: ArrayLike, classes: int, argument: str = "direct") -> Predi
     except InputError as error:
         raise error.with_argument("rule") from None
     _check_length(checked, classes, argument)
-    return checked
+    return checked.for_classes(names, argument)
 
 
 def strictly_first(
@@ -251,6 +290,16 @@ def _check_length(rule: PredictionRule, classes: int, argument: str) -> None:
             f"has {len(rule.weights)} weights but {argument} has {classes} classes",
             "pass one weight per class",
         )
+
+
+def _named_weights(weights: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Return weights and the names of their classes, if they have any."""
+    if isinstance(weights, Mapping):
+        return list(weights.values()), tuple(map(str, weights))
+    index: Any = getattr(weights, "index", None)  # of a pandas Series; a list has a method
+    if hasattr(index, "dtype") and all(isinstance(key, str) for key in index):
+        return weights.to_numpy(), tuple(index)
+    return weights, None
 
 
 def _as_floats(values: ArrayLike, argument: str) -> Vector:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cordcal._numeric.arrays import dtype_name, first_argmax, lane_sum, namespace
-from cordcal._numeric.types import Array, DType, Namespace
+from cordcal._numeric.arrays import dtype_name, first_argmax, namespace
+from cordcal._numeric.types import Array, DType, Flags, Floats, Namespace
 from cordcal.repair import rule
-from cordcal.repair.rule import TIED, RowSum
+from cordcal.repair.rule import TIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,7 @@ class RankedRows:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the nested rule, with the fields of `rule.RowState`.
-
-    ``weight`` is the direct mass of the level: that of its rank and all later ones.
-    """
+    """One level of the nested rule, with the fields of `rule.RowState`."""
 
     direct_mass: Array
     direct_rest: Array
@@ -74,7 +71,6 @@ class Level:
     reference_rest: Array
     lower: Array
     changed: Array
-    weight: Array
 
 
 def kept_order(original: Array, prediction: Array | None, *, xp: Namespace | None = None) -> Array:
@@ -100,21 +96,20 @@ def rank_rows(
     levels: int,
     *,
     xp: Namespace | None = None,
-    row_sum: RowSum = lane_sum,
 ) -> RankedRows:
     """Arrange wide copies of both probabilities in the original order."""
     xp = namespace(direct) if xp is None else xp
-    rank = xp.argsort(order, axis=1)
+    rank = _inverse(order, xp)
     below = rank >= levels
-    q, inner, total = _inner_copy(direct, xp, row_sum)
-    p, _, _ = _inner_copy(original, xp, row_sum)
+    q, inner, total = _inner_copy(direct, xp)
+    p, _, _ = _inner_copy(original, xp)
 
     tail = xp.where(below, q, xp.zeros_like(q))
     q_entry = xp.take_along_axis(q, order[:, :levels], axis=1)
-    q_left = _suffix_sums(q_entry, row_sum(tail), xp)
+    q_left = _suffix_sums(q_entry, xp.sum(tail, axis=1), xp)
 
     p_entry = xp.take_along_axis(p, order[:, :levels], axis=1)
-    p_left = _suffix_sums(p_entry, row_sum(xp.where(below, p, xp.zeros_like(p))), xp)
+    p_left = _suffix_sums(p_entry, xp.sum(xp.where(below, p, xp.zeros_like(p)), axis=1), xp)
 
     # At rank k the supplied entries themselves are compared: isotonic outputs tie exactly.
     supplied = xp.where(below, direct, xp.zeros_like(direct) - 1.0)
@@ -137,10 +132,19 @@ def rank_rows(
     )
 
 
-def _inner_copy(values: Array, xp: Namespace, row_sum: RowSum) -> tuple[Array, Array, Array]:
+def _inverse(order: Array, xp: Namespace) -> Array:
+    """Return the inverse of each row's permutation."""
+    if xp is not np:
+        return xp.argsort(order, axis=1)
+    rank = np.empty_like(order)  # a scatter is several times faster than a second sort
+    np.put_along_axis(rank, order, np.arange(order.shape[1])[None, :], axis=1)
+    return rank
+
+
+def _inner_copy(values: Array, xp: Namespace) -> tuple[Array, Array, Array]:
     """Return stabilised rows, which of them have no zero entry, and the sums as supplied."""
     inner = xp.all(values != 0, axis=1)
-    total = row_sum(values)
+    total = xp.sum(values, axis=1)
     scale, offset = rule.stabilisation(total, values.shape[1], xp=xp)
     mixed = values * scale[:, None] + offset
     return xp.where(inner[:, None], values, mixed), inner, total
@@ -179,7 +183,6 @@ def level_state(
         changed = (rival > b + TIED * b) | ((rival >= b - TIED * b) & behind)
     g = rule.mix(b, rows.original[:, level])
     g_rest = rule.mix(b_rest, rows.original_rest[:, level])
-    everything = rows.entry[:, 0] + rows.left[:, 0]
     return Level(
         direct_mass=b,
         direct_rest=b_rest,
@@ -187,22 +190,24 @@ def level_state(
         reference_rest=xp.where(changed, g_rest, b_rest),
         lower=lower,
         changed=changed,
-        weight=whole / everything,
     )
+
+
+def level_weight(rows: RankedRows, level: int) -> Array:
+    """Return the share of the direct mass at a level: of its rank and all later ones."""
+    whole = rows.entry[:, level] + rows.left[:, level]
+    return whole / (rows.entry[:, 0] + rows.left[:, 0])
 
 
 def respond_levels(
     rows: RankedRows, etas: Sequence[float], *, xp: Namespace | None = None
-) -> Iterator[tuple[int, Level, tuple[Array, Array, Array]]]:
-    """Yield each level, from the last to the first, with its response (see `rule.response`)."""
+) -> Iterator[tuple[int, Level, Array, Array]]:
+    """Yield each level, from the last to the first, with its repaired mass and complement."""
     inside = None
     for level in range(len(etas) - 1, -1, -1):
         state = level_state(rows, level, inside, xp=xp)
-        mass, rest, slope = rule.response(
-            etas[level], state.reference, state.reference_rest, state.lower, xp=xp
-        )
-        yield level, state, (mass, rest, slope)
-        inside = mass, rest
+        inside = rule.repaired_mass(etas[level], state, xp=xp)
+        yield level, state, *inside
 
 
 def repair_rows(
@@ -220,12 +225,14 @@ def repair_rows(
     masses: list[Array] = []
     rests: list[Array] = []
     same = rows.inner & rule.sums_to_one(rows.total, level)
-    for _, state, (mass, rest, _) in respond_levels(rows, etas, xp=xp):
-        same = same & rule.inside_interval(state.direct_mass, state.direct_rest, state.lower)
+    is_zero = not any(etas)
+    for _, state, mass, rest in respond_levels(rows, etas, xp=xp):
+        if is_zero:
+            same = same & rule.inside_interval(state.direct_mass, state.direct_rest, state.lower)
         masses.insert(0, mass)
         rests.insert(0, rest)
     repaired = rebuild(rows, masses, rests, xp=xp)
-    if not any(etas):
+    if is_zero:
         xp = namespace(direct) if xp is None else xp
         repaired = xp.where(same[:, None], direct, repaired)
     return repaired
@@ -278,6 +285,14 @@ def raise_order(rounded: Array, rows: RankedRows, levels: int) -> Array:
     head = xp.stack(raised, axis=1)
     position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
     return xp.where(below, rounded, xp.take_along_axis(head, position, axis=1))
+
+
+def in_order(rounded: Floats, rows: RankedRows, levels: int) -> Flags:
+    """Return which rows `raise_order` leaves as they are; for NumPy arrays."""
+    ranked = np.take_along_axis(rounded, rows.order[:, :levels], axis=1)
+    bound = np.where(rows.rank >= levels, rounded, 0.0).max(axis=1)
+    ordered: Flags = (ranked[:, :-1] > ranked[:, 1:]).all(axis=1) & (ranked[:, -1] > bound)
+    return ordered
 
 
 def strict_dtype(dtype: DType) -> bool:

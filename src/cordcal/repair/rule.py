@@ -3,8 +3,8 @@
 Section 3 of the paper, one function per step: `split` a row between the prediction and the
 other classes, compute its interval and reference (`row_state`), the `response` to the shared
 scalar, `rebuild` the row.  `repair_rows` is all of it.  Interval, response, clipping and
-stabilisation are written here once; every other module calls them, except the compiled
-kernels in ``kernels/``, which compute the same bits.
+stabilisation are written here once; every other module calls them.  ``engine.py`` does the same
+over blocks of NumPy arrays.
 
 With ``class_weights`` w the prediction of a vector is the argmax of w · p instead of p (see
 `cordcal.PredictionRule`).  The interval, the test for a changed row, the original masses and the
@@ -14,20 +14,23 @@ Names ending in ``_rest`` are complements (``1 - x``).  They are carried separat
 subtraction would lose the digits of confident rows.
 
 Every array library runs these functions.  Compiled torch modules and ONNX graphs trace them:
-they pass ``xp``, because a tracer cannot be asked for its namespace, and their own row sum.
+they pass ``xp``, because a tracer cannot be asked for its namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
 
-from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, lane_sum, namespace
+from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
 from cordcal._numeric.types import Array, DType, Namespace
+
+if TYPE_CHECKING:
+    from cordcal.repair.ranking import Level
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
@@ -53,9 +56,6 @@ SMALLEST = {
 }
 # How many representable numbers a prediction may rise after rounding before its rivals fall.
 RAISED_STEPS = 8
-
-RowSum = Callable[[Array], Array]
-"""A function that sums each row of a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,12 @@ def split(
     class_weights: Array | None = None,
     *,
     xp: Namespace | None = None,
-    row_sum: RowSum = lane_sum,
 ) -> Split:
     """Split each row between its prediction and the other classes."""
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, prediction, xp=xp)
     boundary = xp.min(values, axis=1) == 0
-    part = stabilised(entry, tail, row_sum(tail), xp.max(tail, axis=1), boundary, xp=xp)
+    part = stabilised(entry, tail, xp.sum(tail, axis=1), xp.max(tail, axis=1), boundary, xp=xp)
     if class_weights is None:
         return part
     own, others = take_out(xp.zeros_like(tail) + class_weights[None, :], prediction, xp=xp)
@@ -198,9 +197,7 @@ def row_state(
     moved: Array,
     class_weights: Array | None = None,
     *,
-    reference_weight: float = 0.5,
     xp: Namespace | None = None,
-    row_sum: RowSum = lane_sum,
 ) -> tuple[RowState, Split]:
     """Compute each row's interval and local reference (Eqs. 4 and 5).
 
@@ -214,10 +211,8 @@ def row_state(
         Whether the prediction of the direct probabilities, as supplied, is another class.
     class_weights : array, optional
         The weights w of the prediction rule, in the same dtype.
-    reference_weight : float
-        λ of Appendix B, the weight of the direct mass in a changed row's reference.
-    xp, row_sum
-        The namespace and the row sum of a tracer.
+    xp
+        The namespace of a tracer.
 
     Returns
     -------
@@ -227,11 +222,11 @@ def row_state(
         The direct rows, split at the prediction.
     """
     xp = namespace(direct) if xp is None else xp
-    part = split(direct, prediction, class_weights, xp=xp, row_sum=row_sum)
+    part = split(direct, prediction, class_weights, xp=xp)
     if class_weights is not None:
         original = unweighted(original, class_weights)
-    masses = normalised(split(original, prediction, xp=xp, row_sum=row_sum))
-    return split_state(part, masses, prediction, moved, reference_weight, xp=xp), part
+    masses = normalised(split(original, prediction, xp=xp))
+    return split_state(part, masses, prediction, moved, xp=xp), part
 
 
 def split_state(
@@ -239,7 +234,6 @@ def split_state(
     original: tuple[Array, Array],
     prediction: Array,
     moved: Array,
-    reference_weight: float = 0.5,
     *,
     xp: Namespace,
 ) -> RowState:
@@ -254,8 +248,8 @@ def split_state(
         prediction=prediction,
         direct_mass=b,
         direct_rest=b_rest,
-        reference=xp.where(moved, mix(b, p, reference_weight), b),
-        reference_rest=xp.where(moved, mix(b_rest, p_rest, reference_weight), b_rest),
+        reference=xp.where(moved, mix(b, p), b),
+        reference_rest=xp.where(moved, mix(b_rest, p_rest), b_rest),
         lower=lower_of(part),
         changed=moved,
     )
@@ -337,33 +331,22 @@ def interior(
     It is arranged so that close numbers are never subtracted, with the complement from the
     symmetry ``1 − H(g, η) = H(1 − g, −η)``.
     """
-    # A tracer's row sums differ in the last bit anyway, so it takes the plain root.
-    root = _root if xp is None else xp.sqrt
     xp = namespace(reference) if xp is None else xp
     g, g_rest = reference, reference_rest
     if eta == 0.0:  # H(g, 0) = g, to the bit
-        mass, rest = g, g_rest
-        radius = xp.ones_like(g)
-    else:
-        # Divide arrays by arrays only: torch multiplies by a scalar's reciprocal instead of
-        # dividing by it, which rounds differently.
-        one = xp.ones_like(g)
-        _, radius = shift_and_radius(eta, g, g_rest, root)
-        mass = (
-            2.0 * g / ((1.0 - eta) + radius)
-            if eta <= 1.0
-            else ((eta - 1.0) + radius) / (one * (2.0 * eta))
-        )
-        rest = (
-            2.0 * g_rest / ((1.0 + eta) + radius)
-            if eta >= -1.0
-            else ((-eta - 1.0) + radius) / (one * (-2.0 * eta))
-        )
+        return g, g_rest, xp.ones_like(g)
+    _, radius = shift_and_radius(eta, g, g_rest, xp.sqrt)
+    mass = 2.0 * g / ((1.0 - eta) + radius) if eta <= 1.0 else ((eta - 1.0) + radius) / (2.0 * eta)
+    rest = (
+        2.0 * g_rest / ((1.0 + eta) + radius)
+        if eta >= -1.0
+        else ((-eta - 1.0) + radius) / (-2.0 * eta)
+    )
     return mass, rest, radius
 
 
 def repaired_mass(
-    eta: float, state: RowState, *, xp: Namespace | None = None
+    eta: float, state: RowState | Level, *, xp: Namespace | None = None
 ) -> tuple[Array, Array]:
     """Return the repaired mass s and its complement 1 − s of each row."""
     mass, rest, _ = interior(eta, state.reference, state.reference_rest, xp=xp)
@@ -377,25 +360,6 @@ def shift_and_radius(
     """Return η + 2g − 1 and √((η + 2g − 1)² + 4g(1 − g)), the terms of the closed form."""
     shift = eta + (g - g_rest)
     return shift, root(shift * shift + 4.0 * (g * g_rest))
-
-
-def _root(square: Array) -> Array:
-    """Return the square root, rounded to nearest also in torch.
-
-    On CPUs torch.sqrt is off by one unit in the last place in one of a hundred numbers, and
-    each preserved rank multiplies that into the next.
-    """
-    xp = namespace(square)
-    root = xp.sqrt(square)
-    if not array_api_compat.is_torch_namespace(xp):
-        return root
-    # Newton's step with the exact remainder, from two halves of the root with exact products.
-    bits = 27 if square.dtype == xp.float64 else 12
-    split = root * (2.0**bits + 1.0)
-    high = split - (split - root)
-    low = root - high
-    remainder = ((square - high * high) - 2.0 * (high * low)) - low * low
-    return root + remainder / (2.0 * root + xp.astype(root == 0.0, root.dtype))
 
 
 def multiplier(mass: Array, rest: Array, reference: Array) -> Array:

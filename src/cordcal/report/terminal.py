@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cordcal._errors import option_text, printable
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate.results import ORIGINAL, Measures, OutputRow, ReportData
 from cordcal.metrics import METRICS
@@ -26,7 +27,6 @@ _ANY_WIDTH = 10_000
 _LONG_HEADING = 14
 # The labels of `Advice`, up to the colon, are replaced by these, which leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
-_WITH_RULE = "With --rule learnt"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
 
@@ -98,7 +98,7 @@ class FittingTable:
         wider = f"a wider terminal (--wide) adds {', '.join(left_out)}" if left_out else ""
         for line in (self.caption, "; ".join(filter(None, (self.hint, wider)))):
             if line:
-                yield Text(line, style="italic")
+                yield Text(printable(line), style="italic")
 
     def _columns_that_fit(self, console: Console, options: ConsoleOptions) -> list[Column]:
         """Return the columns that fit."""
@@ -125,7 +125,9 @@ class FittingTable:
         for cells in self._rows:
             row = (cells[index] for index in shown)
             # Text: a class named [red] must not be read as markup.
-            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+            table.add_row(
+                *(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row)
+            )
         return table
 
 
@@ -236,7 +238,7 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
         changes = [format_change(metric, before, row.measures) for metric in shown]
         yield ", ".join(METRICS[metric].short for metric in shown), ", ".join(changes)
     yield _SIMPLER, advice.simpler.partition(": ")[2]
-    yield _WITH_RULE, advice.with_rule.partition(": ")[2]
+    yield f"With {option_text('rule', 'learnt')}", advice.with_rule.partition(": ")[2]
     yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
 
 
@@ -298,7 +300,7 @@ class Bullets:
 
         width = min(options.max_width, _MAX_TEXT_WIDTH)
         for sentence in self.sentences:
-            yield Text(textwrap.fill(f"• {sentence}", width, subsequent_indent="  "))
+            yield Text(textwrap.fill(f"• {printable(sentence)}", width, subsequent_indent="  "))
 
 
 # A short table has the original, the default, the recommended option, and the best by NLL of each
@@ -352,7 +354,7 @@ def comparison_table(
         table.add(
             Text("→" if row.recommended else "", style=style),
             *(
-                Text(column.cell(row), style="bold green" if column.best(row) else style)
+                Text(printable(column.cell(row)), style="bold green" if column.best(row) else style)
                 for column in shown
             ),
         )
@@ -363,4 +365,4 @@ def caveats_text(sentences: Iterable[str]) -> list[RenderableType]:
     """Return caveats in bold red, one per line."""
     from rich.text import Text
 
-    return [Text(f"! {sentence}", style="bold red") for sentence in sentences]
+    return [Text(f"! {printable(sentence)}", style="bold red") for sentence in sentences]

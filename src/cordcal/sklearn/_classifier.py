@@ -26,10 +26,10 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
 from cordcal._validation.caveats import bound_caveats, no_errors, warn_about
 from cordcal.calibrators import Calibrator
-from cordcal.calibrators.adapters import adapted
-from cordcal.calibrators.blend import masses_held_out
-from cordcal.calibrators.crossfit import fit_calibrator
+from cordcal.calibrators.adapters import adapted, fit_calibrator
+from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
+from cordcal.calibrators.registry import DISTRIBUTIONS
 from cordcal.preserving import PreservingCalibrator, new_repair
 from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
 from cordcal.repair.lift import Masses
@@ -51,9 +51,6 @@ from cordcal.sklearn._members import (
     to_numpy,
     vote,
 )
-
-# Needs the network's features, which a scikit-learn estimator does not have.
-_UNAVAILABLE = ("adats",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,10 +407,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def _check_parameters(self, estimator: Classifier) -> None:
         known = [*SKLEARN_METHODS, *calibrators.available()]
-        allowed = [name for name in known if name not in _UNAVAILABLE]
         if isinstance(self.method, str):
-            if self.method not in allowed:
-                raise ValueError(f"method is {self.method!r}; choose one of {', '.join(allowed)}")
+            if self.method not in (*known, *DISTRIBUTIONS):
+                raise ValueError(f"method is {self.method!r}; choose one of {', '.join(known)}")
         elif self.method is not None:
             adapted(self.method, "probabilities", "method")
         self._new_repair()  # raises if the repair is invalid
@@ -528,7 +524,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         masses = None
         if isinstance(self._new_repair(), Lift):
             new = functools.partial(self._new_calibrator, scorer)
-            masses = masses_held_out(calibrator, new, checked, labels, weight, None)
+            masses = masses_held_out(calibrator, new, checked, labels, weight)
         direct = member.direct(outputs, checked)
         return member, _CalibratedRows(
             checked.probabilities,

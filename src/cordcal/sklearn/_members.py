@@ -25,7 +25,7 @@ from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Array, Floats, Kind, Labels, Matrix, Predictions, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, score_errors, sum_tolerance
 from cordcal.calibrators import Calibrator
-from cordcal.calibrators.crossfit import predict_calibrated
+from cordcal.calibrators.adapters import predict_calibrated
 
 # scikit-learn's own calibrators; temperature scaling since version 1.8.
 SKLEARN_METHODS: tuple[str, ...] = ("isotonic", "sigmoid")

@@ -25,11 +25,10 @@ from cordcal._validation.scores import original_probabilities
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import Imported, adapted
-from cordcal.calibrators.registry import takes_features
-from cordcal.evaluate.compare import unsuited_calibrators
 from cordcal.files.disk import write_text
 from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
+from cordcal_study.calibrators import bind_features, unsuited
 from cordcal_study.data import CLEAN, Rows, SetData, SetFacts, cached_set
 from cordcal_study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal_study.specs import SetSpec, Study
@@ -256,8 +255,8 @@ def _fit_or_load(task: Task, data: SetData) -> Any:
         stored_calibrator: Calibrator = load(path)
         return stored_calibrator
     rows = data.calibration(task.fit.seed, task.fit.fraction)
-    calibrator = make(task.fit.calibrator, input=data.kind)
-    calibrator.fit(rows.scores, rows.labels, **_features(calibrator, rows))
+    calibrator = bind_features(make(task.fit.calibrator, input=data.kind), rows, data.kind)
+    calibrator.fit(rows.scores, rows.labels)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(calibrator, path)
     return calibrator
@@ -271,13 +270,8 @@ def _outputs(
     prediction = rows.scores.argmax(axis=1)
     if calibrator is None:
         return original, prediction, original
-    direct = calibrator.predict_proba(rows.scores, **_features(calibrator, rows))
+    direct = bind_features(calibrator, rows, kind).predict_proba(rows.scores)
     return original, prediction, direct
-
-
-def _features(calibrator: Any, rows: Rows) -> dict[str, Any]:
-    """Return the features for the one calibrator that reads them."""
-    return {"features": rows.features} if takes_features(calibrator) else {}
 
 
 SetKey = tuple[str, str]
@@ -315,7 +309,7 @@ class Plan:
         named = spec.calibrators or ()
         every = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
         keys = [key for key in every if key not in self.study.own]
-        reasons = unsuited_calibrators(keys, facts.classes, facts.features)
+        reasons = unsuited(keys, facts.classes, features=facts.features)
         reasons = {key: why for key, why in reasons.items() if key not in named}
         if spec.calibrators is not None:
             for key in self.study.calibrators:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cordcal.calibrators.registry import short_name
 from cordcal.metrics import METRICS
 from cordcal.report.tables import Entry as Entry
 from cordcal.report.tables import Part as Part
 from cordcal.report.tables import Table as Table
+from cordcal_study.calibrators import short_name
 from cordcal_study.tidy import Record
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]

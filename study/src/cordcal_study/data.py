@@ -216,13 +216,21 @@ def _rows(spec: SetSpec, file: Path, scores: Scores, features: Path | None) -> R
     values = (
         scores.values if spec.scale == 1.0 else scores.values * scores.values.dtype.type(spec.scale)
     )
-    feature_matrix = scores.features if features is None else _features(spec, features)
+    feature_matrix = _own_features(spec, file) if features is None else _features(spec, features)
     if feature_matrix is not None and len(feature_matrix) != len(values):
         raise ValueError(
             f"{spec.place}: there are {len(feature_matrix)} rows of features but {file.name} has "
             f"{len(values)}; give each row its features"
         )
     return Rows(values, scores.labels, feature_matrix)
+
+
+def _own_features(spec: SetSpec, file: Path) -> Matrix | None:
+    """Return the features that are in the file of the scores, if any."""
+    if spec.experiment is not None:
+        return None
+    matrices = open_contents(file).matrices
+    return next((matrices[name] for name in FEATURE_NAMES if name in matrices), None)
 
 
 def _features(spec: SetSpec, file: Path) -> Matrix:

@@ -7,6 +7,8 @@ weights. They share every step with CORD except the varied one, and return NumPy
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,21 +16,21 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import lane_sum
 from cordcal._numeric.exact import scale_to_safe_exponent
+from cordcal._numeric.exact import weighted as exact_sum
 from cordcal._numeric.types import Predictions, Vector
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_predictions, check_weights
-from cordcal._validation.layouts import align_rows
+from cordcal._validation.table import match
 from cordcal.metrics import mean_retention, prediction_changes, topk_changes
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
-from cordcal.repair import CORD, numpy_engine, ranking, rule
-from cordcal.repair.construction import CalibrationRows
+from cordcal.repair import CORD, engine, ranking, rule
+from cordcal.repair.construction import CalibrationRows, construct
+from cordcal.repair.engine import Block, Description
 from cordcal.repair.fitted import check_against_fit, check_fitted, check_pair, output_array
-from cordcal.repair.numpy_engine import MeanTarget
 from cordcal.repair.results import Construction
-from cordcal.repair.rule import DELTA
+from cordcal.repair.rule import DELTA, RowState
 
 Reports = npt.NDArray[Any]
 
@@ -70,7 +72,7 @@ class VariantCORD(Estimator):
     def __init__(
         self,
         *,
-        target: MeanTarget | Literal["none"] = "direct",
+        target: Literal["direct", "reference", "projected", "none"] = "direct",
         reference_weight: float = 0.5,
     ) -> None:
         self.target = target
@@ -90,25 +92,27 @@ class VariantCORD(Estimator):
             raise InputError(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
-        original, direct, prediction, sample_weight = align_rows(
-            original=original, direct=direct, prediction=prediction, sample_weight=sample_weight
+        rows = match(
+            {"original": original, "direct": direct},
+            prediction=prediction,
+            sample_weight=sample_weight,
         )
-        p, q = _numpy_pair(original, direct)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction, sample_weight = rows.prediction, rows.sample_weight
         keep = None if prediction is None else check_predictions(prediction, *q.shape)
         weight = None
         if sample_weight is not None:
             weight, _ = scale_to_safe_exponent(check_weights(sample_weight, len(q)))
-        description = numpy_engine.describe(
-            p,
-            q,
-            keep,
-            weight,
-            reference_weight=self.reference_weight,
-            target="direct" if self.target == "none" else self.target,
-        )
-        rows = CalibrationRows(description, weight, q.shape[1], 1)
-        construction = rows.construct(
-            prediction_given=prediction is not None, free=self.target == "none"
+        parts = [
+            CalibrationRows(
+                self._described(block.state, None if weight is None else weight[block.rows]),
+                None if weight is None else weight[block.rows],
+                q.shape[1],
+            )
+            for block in self._blocks(p, q, keep)
+        ]
+        construction = construct(
+            parts, prediction_given=prediction is not None, free=self.target == "none"
         )
         self.__dict__.update(construction_=construction, eta_=construction.eta)
         return self
@@ -118,14 +122,43 @@ class VariantCORD(Estimator):
     ) -> npt.NDArray[Any]:
         """Repair rows with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
-        p, q = _numpy_pair(original, direct)
+        rows = match({"original": original, "direct": direct}, prediction=prediction)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction = rows.prediction
         keep = check_against_fit(self.construction_, q, prediction)
         out = output_array(q, dtype, None, False)
-        numpy_engine.repair(p, q, keep, self.eta_, out, reference_weight=self.reference_weight)
+        for block in self._blocks(p, q, keep):
+            engine.cord_rows(self.eta_, block, out[block.rows])
         return out
+
+    def _blocks(self, p: Reports, q: Reports, keep: Predictions | None) -> Iterator[Block]:
+        """Describe the rows with λ in the references of changed rows (Eq. 5)."""
+        for block in engine.described_blocks(p, q, keep):
+            state, weight = block.state, self.reference_weight
+            changed = np.flatnonzero(state.changed)
+            if changed.size:
+                mass, rest = engine.prediction_masses(
+                    p[block.rows][changed], state.prediction[changed]
+                )
+                g, g_rest = state.direct_mass.copy(), state.direct_rest.copy()
+                g[changed] = rule.mix(g[changed], mass, weight)
+                g_rest[changed] = rule.mix(g_rest[changed], rest, weight)
+                state = replace(state, reference=g, reference_rest=g_rest)
+            yield replace(block, state=state)
+
+    def _described(self, state: RowState, weight: Vector | None) -> Description:
+        """Return the rows' description with the mean target's masses."""
+        cord = Description.from_state(state, weight)
+        if self.target in ("direct", "none"):
+            return cord
+        mass, rest = state.reference, state.reference_rest
+        if self.target == "projected":
+            b, b_rest = state.direct_mass, state.direct_rest
+            mass, rest, _, _ = rule.clip_to_interval(b, b_rest, state.lower)
+        gap = rule.gap(state.reference, state.reference_rest, mass, rest)
+        return replace(
+            cord, target_sum=exact_sum(mass, weight), reference_shift=exact_sum(gap, weight)
+        )
 
     def __repr__(self) -> str:
         return f"VariantCORD(target={self.target!r}, reference_weight={self.reference_weight})"
@@ -150,10 +183,9 @@ class _Fixed(Estimator):
         self, original: Any, direct: Any, *, prediction: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair rows; see `CORD.transform`."""
-        original, direct, prediction = align_rows(
-            original=original, direct=direct, prediction=prediction
-        )
-        p, q = _numpy_pair(original, direct)
+        rows = match({"original": original, "direct": direct}, prediction=prediction)
+        p, q = _numpy_pair(*rows.matrices)
+        prediction = rows.prediction
         keep = None if prediction is None else check_predictions(prediction, *q.shape)
         out = output_array(q, dtype, None, False)
         self._write(p, q, keep, out)
@@ -179,7 +211,7 @@ class MinimalRepair(_Fixed):
     """
 
     def _write(self, p: Reports, q: Reports, keep: Predictions | None, out: Reports) -> None:
-        for block in numpy_engine.described_blocks(p, q, keep):
+        for block in engine.described_blocks(p, q, keep):
             state = block.state
             rebuilt = rule.rebuild(
                 block.direct, state.prediction, block.part, state.lower, 1.0 - state.lower
@@ -208,9 +240,9 @@ class RankingProjection(_Fixed):
 
     def _write(self, p: Reports, q: Reports, keep: Predictions | None, out: Reports) -> None:
         levels = q.shape[1] - 1  # the last rank has nothing below it
-        for block in numpy_engine.checked_blocks(p, q, keep):
+        for block in engine.checked_blocks(p, q, keep):
             order = ranking.kept_order(block.original, block.prediction)
-            direct = normalised_rows(block.wide_direct, lane_sum(block.wide_direct), block.level)
+            direct = normalised_rows(block.wide_direct, block.wide_direct.sum(axis=1), block.level)
             ranked = np.take_along_axis(direct, order, axis=1)
             projected = np.empty_like(ranked)
             np.put_along_axis(projected, order, _nonincreasing(ranked), axis=1)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordcal import InputError, __version__
-from cordcal.calibrators.registry import is_network
 from cordcal_study.benchmark.calarena import csv_files
 from cordcal_study.benchmark.trials import Trial, TrialResult, left_out, schedule
+from cordcal_study.calibrators import is_network
 from cordcal_study.cells import Cell, Fit, Plan, Task, merge
 from cordcal_study.chapters import Chapter
 from cordcal_study.data import SetFacts, load_set

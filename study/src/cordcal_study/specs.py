@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from cordcal._numeric.types import Kind
-from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators import calibrator_class
 from cordcal.calibrators.adapters import Imported
-from cordcal.calibrators.registry import of_role
+from cordcal_study.calibrators import NEED_FEATURES, available, of_role
 
 EXPERIMENTS = (
     "main",
@@ -38,7 +38,7 @@ FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 def usual_keys(role: Literal["base", "rival"]) -> tuple[str, ...]:
     """Return the default bases or rivals: none that is trained for minutes on scores alone."""
     classes = {key: calibrator_class(key) for key in of_role(role)}
-    return tuple(key for key, cls in classes.items() if cls.needs_features or cls.extra is None)
+    return tuple(key for key, cls in classes.items() if key in NEED_FEATURES or cls.extra is None)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,8 @@ from cordcal import CORD, Lift, PreservingCalibrator, calibrators
 HERE = Path(__file__).parent
 ROWS, CLASSES = 120, 4
 RULE = (1.0, 3.0, 0.4, 12.0)
-# Networks with little training and few parameters.
+# Few trees.
 SMALL: dict[str, dict[str, Any]] = {
-    "adats": {"epochs": 2, "hidden": (8, 4), "latent": 2},
-    "pts": {"steps": 20},
-    "smart": {"epochs": 20},
-    "diag": {"steps": 20},
     "boost": {"rounds": 3},
     "boosted-blend": {"rounds": 3, "members": ("ts", "vs")},
 }
@@ -44,11 +40,9 @@ def made_inputs() -> dict[str, np.ndarray]:
     return {
         "logits": logits,
         "labels": labels,
-        "features": rng.normal(size=(ROWS, 3)),
         "original": softmax(logits),
         "direct": softmax(0.5 * logits + bias),
         "new_logits": new,
-        "new_features": rng.normal(size=(24, 3)),
         "new_original": softmax(new),
         "new_direct": softmax(0.5 * new + bias),
     }
@@ -68,11 +62,8 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     }
     scores, labels = inputs["logits"], inputs["labels"]
     for key in calibrators.available():
-        extra = {"features": inputs["features"]} if key == "adats" else {}
         made = calibrators.make(key, **SMALL.get(key, {}))
-        models[f"preserving-{key}"] = PreservingCalibrator(made, repair="cord").fit(
-            scores, labels, **extra
-        )
+        models[f"preserving-{key}"] = PreservingCalibrator(made, repair="cord").fit(scores, labels)
     names = ["ant", "bee", "wasp", 'Ω, "fly"']
     models["preserving-default"] = PreservingCalibrator().fit(scores, labels)
     models["preserving-names"] = PreservingCalibrator("vs", class_names=names).fit(scores, labels)
@@ -89,9 +80,7 @@ def outputs(model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
     if not hasattr(model, "calibrator_"):
         return model.transform(inputs["new_original"], inputs["new_direct"])
     kind = "new_logits" if model.calibrator_.input == "logits" else "new_original"
-    has_features = model.calibrator_.key == "adats"
-    extra = {"features": inputs["new_features"]} if has_features else {}
-    return model.predict_proba(inputs[kind], **extra)
+    return model.predict_proba(inputs[kind])
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from cordcal.calibrators.registry import short_name
 from cordcal_study.benchmark.trials import ALL, ORIGINAL, Output, Trial, TrialResult
+from cordcal_study.calibrators import short_name
 from cordcal_study.cells import Plan
 from cordcal_study.repairs import CORDS, LIFT
 

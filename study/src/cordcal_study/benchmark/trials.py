@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +23,14 @@ from cordcal._errors import InputError
 from cordcal._validation.scores import CheckedScores
 from cordcal._version import __version__
 from cordcal.calibrators import calibrator_class, make
+from cordcal.calibrators.adapters import fit_calibrator, predict_calibrated
 from cordcal.calibrators.blend import Blend
-from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator, predict_calibrated
-from cordcal.calibrators.registry import is_network
-from cordcal.evaluate.compare import unsuited_calibrators
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.evaluate.statistics import at_end
 from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift
-from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
+from cordcal_study.calibrators import NEED_FEATURES, bind_features, is_network, unsuited
 from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.data import Rows, SetFacts, cached_set
 from cordcal_study.repairs import CORDS, DIRECT, LIFT, LIKELY, Measured, measure_plainly
@@ -196,11 +196,12 @@ class _TrialRows:
         return TrialResult(measures, refused)
 
     def _outputs(self, key: str, repairs: tuple[str, ...]) -> Iterator[tuple[str, Measured]]:
-        watch = Stopwatch()
+        started = perf_counter()
         model = self._fitted(key)
-        direct = predict_calibrated(model, self.original, self._features(key, self.evaluation))
+        bind_features(model, self.evaluation, self.fit.kind)
+        direct = predict_calibrated(model, self.original)
         direct = np.asarray(direct, dtype=np.float64)
-        seconds = model.seconds_ if isinstance(model, Blend) else watch.seconds()
+        seconds = model.seconds_ if isinstance(model, Blend) else perf_counter() - started
         yield DIRECT, {**self._measured(DIRECT, direct, direct), "seconds": seconds}
         if calibrator_class(key).keeps_argmax:
             return
@@ -220,10 +221,9 @@ class _TrialRows:
             yield repair, self._measured(repair, output, direct)
 
     def _fitted(self, key: str) -> Any:
-        if calibrator_class(key).needs_features:
-            model = make(key, input=self.fit.kind)
-            features = self._features(key, self.calibration)
-            return fit_calibrator(model, self.fit, self.calibration.labels, None, features)
+        if key in NEED_FEATURES:
+            model = bind_features(make(key, input=self.fit.kind), self.calibration, self.fit.kind)
+            return fit_calibrator(model, self.fit, self.calibration.labels, None)
         if key == Blend.key:
             blend = Blend(input=self.fit.kind)
             blend._fit_from(self.fit_cache)
@@ -236,9 +236,6 @@ class _TrialRows:
             return model.held_out_.masses
         candidate, _ = self.fit_cache.candidate(key)
         return None if candidate is None else candidate.held_out.masses
-
-    def _features(self, key: str, rows: Rows) -> Any:
-        return rows.features if calibrator_class(key).needs_features else None
 
     def _measured(self, repair: str, output: Matrix, direct: Matrix) -> Measured:
         prediction, labels = self.original.prediction, self.evaluation.labels
@@ -264,7 +261,7 @@ ALL, PRESERVING = "all", "preserving"
 def left_out(plan: Plan, benchmark: Benchmark, spec: SetSpec) -> dict[str, str]:
     """Return the calibrators that do not run on a set, and why."""
     facts = plan.facts(spec)
-    reasons = unsuited_calibrators(benchmark.calibrators, facts.classes, facts.features)
+    reasons = unsuited(benchmark.calibrators, facts.classes, features=facts.features)
     for key in benchmark.calibrators:
         limit = benchmark.max_classes.get(key)
         if limit is not None and facts.classes > limit:

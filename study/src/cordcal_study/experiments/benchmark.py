@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cordcal.calibrators.registry import is_network
 from cordcal_study.benchmark.ranking import (
     MIN_SOURCES,
     Array,
@@ -25,6 +24,7 @@ from cordcal_study.benchmark.ranking import (
     win_rates,
 )
 from cordcal_study.benchmark.trials import ORIGINAL, Output, Trial, TrialResult
+from cordcal_study.calibrators import is_network
 from cordcal_study.cells import Plan
 from cordcal_study.chapters import (
     Chapter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ import numpy as np
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators import make
 from cordcal.files import replacing
-from cordcal.repair import CORD, warmup
-from cordcal.repair.kernels import Stopwatch
+from cordcal.repair import CORD
 from cordcal_study.cells import Task
 from cordcal_study.chapters import Chapter, Entry, Part, Table, text
 from cordcal_study.data import CLEAN, SetData, load_set
@@ -50,7 +50,6 @@ def _timed(data: SetData, seed: int | None) -> dict[str, Any]:
         (original_probabilities(rows.scores, data.kind), calibrator.predict_proba(rows.scores))
         for rows in (calibration, evaluation)
     ]
-    warmup()  # what a long run costs, not a first call
     cord = CORD(threads=1)
     construct = _runs(lambda: cord.fit(*pairs[0]), _CONSTRUCTIONS)
     repair = _runs(lambda: cord.transform(*pairs[1]), _REPAIRS)
@@ -67,9 +66,9 @@ def _runs(call: Callable[[], Any], count: int) -> list[float]:
     call()
     seconds = []
     for _ in range(count):
-        watch = Stopwatch()
+        started = perf_counter()
         call()
-        seconds.append(watch.seconds())
+        seconds.append(perf_counter() - started)
     return seconds
 
 
