@@ -222,7 +222,7 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
     scores, labels = rows(600)
     words = np.array(["ant", "bee", "cow", "dog"])[labels]
     results = {}
-    for repair in ("cord", "lift", cordcal.Lift(prefer="cap")):
+    for repair in ("cord", "lift", cordcal.Lift(prefer="likelihood")):
         for ensemble in (False, True):
             model = PreservingCalibratedClassifierCV(
                 GaussianNB(), method="svs", repair=repair, ensemble=ensemble, cv=3

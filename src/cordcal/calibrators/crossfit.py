@@ -459,10 +459,7 @@ class FitCache:
         return self._candidates[key]
 
     def held_out_matrix(self, key: str) -> Matrix:
-        """Return all held-out probabilities of a member, which `candidate` does not keep."""
-        cache = self.for_member(key)
-        if cache is not self:
-            return cache.held_out_matrix(key)
+        """Return all held-out probabilities of a calibrator, which `candidate` does not keep."""
         model = make(key, input=self.original.kind)
         model._shared = self._shared
         self._fit(model)
