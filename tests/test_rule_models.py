@@ -31,7 +31,7 @@ def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(-np.log(probabilities[np.arange(len(labels)), labels]).mean())
 
 
-@pytest.mark.parametrize("repair", ["cord", "lift", Lift("cap")])
+@pytest.mark.parametrize("repair", ["cord", "lift", Lift("likelihood")])
 @pytest.mark.parametrize("rule", ["learnt", (1.0, 2.0, 4.0)])
 def test_predictions_are_kept_by_the_rule(repair: object, rule: object) -> None:
     model = PreservingCalibrator("vs", repair=repair, rule=rule).fit(SCORES, LABELS)

@@ -1,4 +1,4 @@
-"""The pictures of "How it works": one row, its interval, the shared scalar, and a lift."""
+"""The pictures of "How it works": one row, its interval, the shared scalar, and lifts."""
 
 import sys
 from pathlib import Path
@@ -20,27 +20,60 @@ PREDICTION = 0
 
 
 def draw(folder: Path) -> None:
-    """Write the four pictures."""
+    """Write the five pictures."""
     one_row(folder / "one-row.svg")
     interval(folder / "interval.svg")
     shared_scalar(folder / "shared-scalar.svg")
     lift(folder / "lift.svg")
+    three_wishes(folder / "three-wishes.svg")
 
 
 def lift(path: Path) -> None:
-    """Draw the confidence of a lift over the direct mass, and the bound it is raised to."""
+    """Draw the confidence of a lift over the direct mass, with both preferences."""
     mass = np.linspace(0.001, 0.999, 400)
-    curve, bound = Curve(0.9, 0.6, -0.3), 0.38
-    confidence, rest = lift_rule.confidence(curve, mass, 1.0 - mass)
-    lifted, *_ = rule.clip_to_interval(confidence, rest, np.full(400, bound))
+    curve, others = Curve(0.9, 0.6, -0.3), np.array([0.62, 0.25, 0.13])
+    confidence, _ = lift_rule.confidence(curve, mass, 1.0 - mass)
+    shares = np.tile(np.insert(others, 0, 0.0), (400, 1))
+    top = np.zeros(400, dtype=int)
+    likelihood = cordcal.lift_confidences(confidence, top, shares, "likelihood")[:, 0]
+    bound = others[0] / (1.0 + others[0])
     figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     ax.plot([0, 1], [0, 1], color="#5b6570", linewidth=0.8, linestyle=":", label="direct mass b")
-    ax.plot(mass, confidence, color=COLOURS["direct"], linestyle="--", label="σ(α log b − …)")
-    ax.plot(mass, lifted, color=COLOURS["repaired"], label="lifted confidence s")
-    ax.axhline(bound, color="#5b6570", linewidth=0.8)
-    ax.annotate("ρ / (1 + ρ): below, the prediction is lost", (0.99, bound - 0.06), ha="right")
+    ax.plot(mass, likelihood, color=COLOURS["direct"], linestyle="--", label='prefer="likelihood"')
+    ax.plot(
+        mass, np.maximum(confidence, 0.25), color=COLOURS["repaired"], label='prefer="confidence"'
+    )
+    for value, text in ((bound, "ρ / (1 + ρ): below, a rival is larger"), (0.25, "1 / K")):
+        ax.axhline(value, color="#5b6570", linewidth=0.8)
+        ax.annotate(text, (0.99, value - 0.06), ha="right")
     ax.set(xlabel="direct mass on the prediction", ylabel="confidence", xlim=(0, 1), ylim=(0, 1))
     ax.legend(frameon=False)
+    write(figure, path)
+
+
+def three_wishes(path: Path) -> None:
+    """Draw a row whose prediction the evidence speaks against, and what either preference does."""
+    evidence = np.array([0.30, 0.48, 0.14, 0.08])
+    top = [PREDICTION]
+    rows = {
+        "the evidence": evidence,
+        'prefer="confidence"': cordcal.lift_confidences([0.30], top, evidence[None])[0],
+        'prefer="likelihood"': cordcal.lift_confidences([0.30], top, evidence[None], "likelihood")[
+            0
+        ],
+    }
+    granted = ("not on top, honest, likely", "on top, honest", "on top, likely")
+    colours = (COLOURS["direct"], COLOURS["repaired"], COLOURS["original"])
+    figure, axes = plt.subplots(1, 3, figsize=(8.4, 2.8), sharey=True, layout="constrained")
+    for ax, (name, row), wishes, colour in zip(axes, rows.items(), granted, colours, strict=True):
+        bars = ax.bar(NAMES, row, color=colour)
+        bars[PREDICTION].set_hatch("//")
+        bars[PREDICTION].set_edgecolor("white")
+        ax.axhline(evidence[PREDICTION], color="#5b6570", linewidth=0.8, linestyle=":")
+        ax.bar_label(bars, fmt="%.2f", fontsize="small")
+        ax.set_title(f"{name}\n{wishes}", fontsize="medium")
+    axes[0].set_ylabel("probability")
+    axes[0].set_ylim(0, 0.58)
     write(figure, path)
 
 

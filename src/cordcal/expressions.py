@@ -202,7 +202,7 @@ def in_domain(
     elif domain == "probabilities":
         return softmax(scores, xp)
     elif domain == "log-probabilities":
-        return log_shares(subtract_max(scores, xp), xp)
+        return log_shares(maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp), xp)
     if domain == "shifted":
         return maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
     return scores

@@ -26,7 +26,12 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
-from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
+from cordcal._validation.caveats import (
+    bound_caveats,
+    find_caveats,
+    suppress_repeats,
+    warn_about,
+)
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
     check_labels,
@@ -48,10 +53,22 @@ from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
-from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
+from cordcal.repair import (
+    CORD,
+    ConfidenceGap,
+    Construction,
+    Lift,
+    LiftConstruction,
+    RankingConstruction,
+)
+from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.fitted import refuse_ranking
+from cordcal.repair.lift import check_prefer
+from cordcal.repair.lift_rule import Prefer
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
+# Confidence and accuracy are compared on rows with this many entries: 100,000 rows of ten classes.
+_MOST_MEASURED = 1_000_000
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
 
@@ -105,6 +122,10 @@ class PreservingCalibrator(Estimator):
         `CORD` needs no labels and keeps the calibrator's mean confidence; `Lift` learns the
         confidence from the labels, on probabilities cross-fitted in five folds.  By default
         ``"lift"`` if no calibrator is named, else ``"cord"``.
+    prefer : {"confidence", "likelihood"}, optional
+        For `Lift`: what is kept in the rows whose prediction the labels speak against.  By
+        default ``"confidence"``: it is what the labels say, and the other classes are brought
+        below it.  ``"likelihood"`` has the lower log loss and a confidence that is too high there.
     input : {"logits", "probabilities"}, optional
         What the scores are.  By default the calibrator's own ``input``, else logits.
     preserve : int or "ranking"
@@ -135,6 +156,9 @@ class PreservingCalibrator(Estimator):
         The rule that predicts from the repaired probabilities; None for the argmax.
     learnt_rule_ : LearntRule or None
         With ``rule="learnt"``, how many predictions the weights explain.
+    confidence_ : ConfidenceGap or None
+        Confidence minus accuracy on the calibration rows before and after, and how many
+        predictions are kept against the evidence; None without labels.
     n_classes_ : int
         Number of classes.
     classes_ : ndarray of shape (K,)
@@ -161,6 +185,7 @@ class PreservingCalibrator(Estimator):
     n_classes_: int
     columns_: list[str] | None
     learnt_rule_: LearntRule | None = None
+    confidence_: ConfidenceGap | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
     _prediction_given = False
     # The names that fit's labels used, from class_names or from a data frame.
@@ -171,6 +196,7 @@ class PreservingCalibrator(Estimator):
         calibrator: Any = None,
         *,
         repair: Literal["cord", "lift"] | Lift | None = None,
+        prefer: Prefer | None = None,
         input: Kind | None = None,
         preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
@@ -179,6 +205,7 @@ class PreservingCalibrator(Estimator):
     ) -> None:
         self.calibrator = calibrator
         self.repair = repair
+        self.prefer = prefer
         self.input = input
         self.preserve = preserve
         self.prefit = prefit
@@ -230,7 +257,8 @@ class PreservingCalibrator(Estimator):
             If scores or labels look like a mistake: accuracy below the share of the most
             frequent class or no better than with shuffled labels; labels numbered from 1; columns
             in another order, or one that is not a class; percentages; a softmax applied
-            twice; the same scores in every row; fewer than 20 rows.
+            twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
+            without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
         rows = match(
             {"scores": scores},
@@ -265,7 +293,7 @@ class PreservingCalibrator(Estimator):
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
         with suppress_repeats(caveats):
-            return self._fit_checked(
+            self._fit_checked(
                 original,
                 labels,
                 weight,
@@ -273,6 +301,40 @@ class PreservingCalibrator(Estimator):
                 label_names=rows.label_names,
                 prediction_given=prediction is not None,
             )
+        self.confidence_ = self._measure_confidence(original, truth, weight)
+        if self.confidence_ is not None and isinstance(self.repair_, Lift):
+            warn_about(bound_caveats(self.confidence_.sentence))
+        return self
+
+    def _measure_confidence(
+        self,
+        original: CheckedScores,
+        labels: Labels | None,
+        weight: Vector | None,
+    ) -> ConfidenceGap | None:
+        """Compare confidence and accuracy on the calibration rows, or on some of many."""
+        if labels is None:
+            return None
+        step = -(-original.rows * original.classes // _MOST_MEASURED)
+        rows = np.arange(0, original.rows, step)
+        if weight is not None:
+            rows = rows[weight[rows] > 0.0]
+            weight = weight[rows]
+        part = original.take(rows)
+        outputs = self._predict_checked(part)
+        construction = self.construction_
+        if isinstance(construction, RankingConstruction):
+            construction = construction.levels[0]
+        return ConfidenceGap.of(
+            part.probabilities,
+            outputs.direct,
+            outputs.repaired,
+            part.prediction,
+            labels[rows],
+            weight,
+            at_bound=construction.n_at_lower / construction.n,
+            honest=isinstance(self.repair_, Lift) and self.repair_.prefer == "confidence",
+        )
 
     def _fit_checked(
         self,
@@ -323,6 +385,7 @@ class PreservingCalibrator(Estimator):
         prediction: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         axis: int | None = None,
+        decimals: int | None = None,
     ) -> Array:
         """Return the repaired probabilities.
 
@@ -339,6 +402,10 @@ class PreservingCalibrator(Estimator):
             rule.
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W).
+        decimals : int, optional
+            Round to so many decimals, for display and text: multiples of 10⁻ᵈ that sum to one,
+            with the prediction strictly on top.  Small classes become zero, so do not compute
+            metrics from them.
 
         Returns
         -------
@@ -349,7 +416,7 @@ class PreservingCalibrator(Estimator):
         lazy = None if type(scores) is np.ndarray else layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = _output_dtype(dtype, scores)
-            function = functools.partial(self.predict_proba, dtype=out_dtype)
+            function = functools.partial(self.predict_proba, dtype=out_dtype, decimals=decimals)
             return self._predict_lazily(
                 lazy,
                 function,
@@ -358,7 +425,19 @@ class PreservingCalibrator(Estimator):
                 axis=axis,
                 prediction=prediction,
             )
-        return self.predict_both(scores, prediction=prediction, dtype=dtype, axis=axis).repaired
+        outputs = self.predict_both(scores, prediction=prediction, dtype=dtype, axis=axis)
+        if decimals is None:
+            return outputs.repaired
+        repaired = to_numpy(outputs.repaired)
+        digits = check_decimals(decimals, repaired.dtype)
+        last = np.moveaxis(repaired, -1 if axis is None else axis, -1)
+        rounded = round_to_decimals(
+            last.reshape(-1, self.n_classes_),
+            to_numpy(outputs.prediction).ravel(),
+            digits,
+            None if self.rule_ is None else self.rule_.weights,
+        ).reshape(last.shape)
+        return array_like(np.moveaxis(rounded, -1, -1 if axis is None else axis), scores)
 
     def direct_proba(self, scores: ArrayLike, *, axis: int | None = None) -> Array:
         """Return the direct probabilities, the calibrator's own output in its own dtype.
@@ -551,7 +630,9 @@ class PreservingCalibrator(Estimator):
 
     def _new_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
-        return new_repair(self.repair, self.preserve, default=default, rule=self.rule)
+        return new_repair(
+            self.repair, self.preserve, default=default, rule=self.rule, prefer=self.prefer
+        )
 
     def _new_calibrator(self, kind: Kind) -> Any:
         """Return an unfitted calibrator, or with ``prefit`` the fitted one."""
@@ -671,19 +752,31 @@ def new_repair(
     *,
     default: Literal["cord", "lift"],
     rule: object = "argmax",
+    prefer: Prefer | None = None,
 ) -> CORD | Lift:
     """Return an unfitted repair; ``default`` replaces None.
 
     The rule "learnt" is set later, when there are direct probabilities to learn it from.
     """
     refuse_ranking(preserve, rule)
+    if prefer is not None:
+        check_prefer(prefer)
     learnt = isinstance(rule, str) and rule == "learnt"
     options: dict[str, Any] = {} if learnt else {"rule": rule}
     choice = default if repair is None else repair
     if choice == "cord":
+        if prefer is not None:
+            raise InputError(
+                "prefer",
+                f"is {prefer!r} but CORD keeps the calibrator's mean confidence",
+                "leave it out, or write {option}",
+                option=("repair", "lift"),
+            )
         return CORD(preserve, **options)
     if choice != "lift" and not isinstance(choice, Lift):
-        raise InputError("repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(mode='cap')")
+        raise InputError(
+            "repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(prefer='likelihood')"
+        )
     if preserve != 1:
         raise InputError(
             "preserve",
@@ -692,8 +785,10 @@ def new_repair(
             option=("repair", "cord"),
         )
     if choice == "lift":
-        return Lift(**options)
+        return Lift(prefer or "confidence", **options)
     own = choice.get_params()
+    if prefer not in (None, own["prefer"]):
+        raise InputError("prefer", "is passed twice", "leave it out, or out of Lift(...)")
     if isinstance(own["rule"], str):
         own.update(options)
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):

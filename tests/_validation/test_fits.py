@@ -73,9 +73,9 @@ def test_preserved(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(model.predict_proba(LOGITS), expected)
 
 
-@pytest.mark.parametrize("mode", ["raise", "cap"])
-def test_lift(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lift = Lift(mode).fit(P, Q, LABELS[:50])
+@pytest.mark.parametrize("prefer", ["confidence", "likelihood"])
+def test_lift(prefer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lift = Lift(prefer).fit(P, Q, LABELS[:50])
     before = state_of(lift)
     other = RNG.dirichlet(np.ones(4), 50)
     with pytest.raises(InputError):

@@ -1,4 +1,4 @@
-"""Hostile rows through Lift, raised and capped: strict predictions, sums and proportions."""
+"""Hostile rows through Lift with both preferences: strict predictions, sums and proportions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def trial(rng: Rng, folder: Path) -> int:
     result = rng.random() < 0.3
     prediction = rng.integers(classes, size=rows) if result else original.argmax(axis=1)
     labels = np.where(rng.random(rows) < rng.random(), prediction, rng.integers(classes, size=rows))
-    mode = str(rng.choice(["raise", "cap"]))
+    prefer = str(rng.choice(["confidence", "likelihood"]))
     passed = {"prediction": prediction} if result else {}
-    lift = Lift(mode).fit(original, direct, labels, **passed)
+    lift = Lift(prefer).fit(original, direct, labels, **passed)
     repaired = lift.transform(original, direct, **passed)
     hold(repaired.dtype == dtype, f"{repaired.dtype} came out of {dtype}")
     hold((repaired >= 0).all(), "a negative probability")
     hold(
-        strictly_top(repaired, prediction), f"a prediction that is not strictly the largest, {mode}"
+        strictly_top(repaired, prediction), f"a prediction that is not strictly the largest, {prefer}"
     )
     off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
-    # Roundings to the dtype, of the cap K times; and entries that are almost zero.
-    bound = (8 + classes / 8) * (UNIT[dtype.name] if mode == "cap" else UNIT["float64"])
+    # Roundings to the dtype, at the bound of K entries alike; and entries that are almost zero.
+    bound = (8 + classes / 8) * UNIT[dtype.name]
     bound += 3 * UNIT[dtype.name] + classes * float(np.finfo(dtype).smallest_subnormal)
-    hold((off <= bound).all(), f"a sum is off by {off.max():.3g}, {dtype}, {mode}")
-    if mode == "raise":
-        check_ratios(repaired, direct, prediction, dtype)
+    hold((off <= bound).all(), f"a sum is off by {off.max():.3g}, {dtype}, {prefer}")
+    inside = lift.explain(original, direct, **passed).at_bound >= 0
+    check_ratios(repaired[inside], direct[inside], prediction[inside], dtype)
     return rows

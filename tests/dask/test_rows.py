@@ -106,10 +106,10 @@ def test_transform_is_lazy_and_the_same(dtype: object) -> None:
     np.testing.assert_array_equal(repaired.compute(), expected)
 
 
-@pytest.mark.parametrize("mode", ["raise", "cap"])
+@pytest.mark.parametrize("prefer", ["confidence", "likelihood"])
 @pytest.mark.parametrize("dtype", [None, np.float32])
-def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
-    repair = Lift(mode).fit(ORIGINAL, DIRECT, LABELS, prediction=PREDICTION)
+def test_lift_is_lazy_and_the_same(prefer: str, dtype: object) -> None:
+    repair = Lift(prefer).fit(ORIGINAL, DIRECT, LABELS, prediction=PREDICTION)
     lifted = repair.transform(
         lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), prediction=PREDICTION, dtype=dtype
     )

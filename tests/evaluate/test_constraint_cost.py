@@ -10,10 +10,10 @@ import pytest
 import cordcal
 from cordcal.evaluate import statistics
 from cordcal.evaluate.statistics import (
+    at_end,
     cost_without_labels,
     lower_end,
     measure_constraint_cost,
-    share_at_end,
     smallest_loss,
 )
 
@@ -112,7 +112,7 @@ def test_rows_at_the_end_are_counted() -> None:
     prediction = np.zeros(3, dtype=np.intp)
     # With the others' proportions kept, the ends are 1/2, 1/2 and 1/3.
     repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
-    assert share_at_end(direct, repaired, prediction) == pytest.approx(1 / 3)
+    assert at_end(direct, repaired, prediction).tolist() == [True, False, False]
 
 
 def test_an_audit_tells_it_without_labels() -> None:

@@ -222,7 +222,7 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
     scores, labels = rows(600)
     words = np.array(["ant", "bee", "cow", "dog"])[labels]
     results = {}
-    for repair in ("cord", "lift", cordcal.Lift(mode="cap")):
+    for repair in ("cord", "lift", cordcal.Lift(prefer="likelihood")):
         for ensemble in (False, True):
             model = PreservingCalibratedClassifierCV(
                 GaussianNB(), method="svs", repair=repair, ensemble=ensemble, cv=3
@@ -233,7 +233,7 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
             )
             results[str(repair), ensemble] = proba
     assert isinstance(model.repair_, cordcal.Lift)
-    assert model.repair_.mode == "cap"
+    assert model.repair_.prefer == "likelihood"
     assert not np.allclose(results["cord", False], results["lift", False])
     cordcal.save(model.repair_, tmp_path / "lift.safetensors")
     loaded = cordcal.load(tmp_path / "lift.safetensors")

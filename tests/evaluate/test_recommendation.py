@@ -119,7 +119,8 @@ def test_a_learnt_rule_is_offered_with_its_cost_where_it_clearly_pays(comparison
     model = cordcal.PreservingCalibrator(rule="learnt").fit(scores[:1000], labels[:1000])
     otherwise = model.predict_proba(scores).argmax(axis=1) != scores.argmax(axis=1)
     assert advice.rule.share == pytest.approx(otherwise.mean(), abs=0.02)
-    line = next(line for line in str(advice).splitlines() if "rule=" in line)
+    assert 'with rule="learnt"' in advice.headline
+    line = next(line for line in str(advice).splitlines() if line.startswith("With rule="))
     assert f"In {100 * advice.rule.share:.0f} % of the rows" in line
     assert line.endswith("use the predictions, not the argmax.")
     assert json.loads(json.dumps(advice.to_dict()))["with_rule"] == line
@@ -272,20 +273,66 @@ def test_a_constant_lead_is_its_own_bound() -> None:
     np.testing.assert_array_equal(joint_lower_bounds(estimates, drawn), estimates)
 
 
-def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
+def test_the_ways_out_are_named_where_many_predictions_are_kept_against_the_evidence() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(5, size=3000)
+    agreeing = 2.5 * np.eye(5)[labels] + rng.normal(size=(3000, 5))
+    for bias, many in ((2.0, True), (0.0, False)):
+        comparison = cordcal.compare(agreeing + bias * np.eye(5)[0], labels, ["ts", "blend"])
+        kept = comparison["blend"].kept
+        assert (kept.gap.at_bound >= 0.05) == many
+        assert abs(kept.gap.after[0]) < 0.02
+        low, high = kept.gap.after[1:]
+        assert low < kept.gap.after[0] < high
+        text = " ".join(recommendation.sentences(comparison))
+        assert "Confidence minus accuracy" in text
+        assert f"{100 * kept.gap.at_bound:.1f} % of the predictions are kept" in text
+        for way in ('prefer="likelihood" (NLL', 'rule="learnt"', "the direct probabilities (NLL"):
+            assert (way in text) == many
+        assert kept.likelihood["nll"] <= comparison["blend"].lift["nll"] + 1e-3
+        if many:
+            assert kept.likelihood["ece"] > comparison["blend"].lift["ece"] + 0.05
+
+
+def test_a_lower_nll_with_a_clearly_higher_ece_does_not_beat_the_default() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(5, size=4000)
+    logits = 2.5 * np.eye(5)[labels] + rng.normal(size=(4000, 5)) + 2.0 * np.eye(5)[0]
+    comparison = cordcal.compare(logits, labels, ["vs", "blend"])
+    cord = ("vs", "repaired")
+    assert comparison.measures(*cord)["nll"] < comparison.measures(*DEFAULT)["nll"]
+    assert cord not in recommendation.as_honest(comparison, DEFAULT, comparison.preserving())
+    assert recommended(comparison) == DEFAULT
+    assert "vs + CORD" not in comparison.recommendation.simpler
+
+
+def test_with_few_errors_the_default_is_recommended() -> None:
     rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=600)
-    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
-    comparison = cordcal.compare(logits, labels, ["vs"])
-    advised = replace(comparison.recommendation, key="vs", output="lift")
-    entry = replace(comparison.entries[0], at_bound=0.2)
-    for entries, is_mentioned in (
-        ((entry,), True),
-        (comparison.entries, comparison["vs"].at_bound >= 0.05),
-    ):
-        other = replace(comparison, entries=entries)
-        other.__dict__["recommendation"] = advised
-        assert ('mode="cap"' in " ".join(recommendation.sentences(other))) == is_mentioned
+    labels = rng.integers(3, size=500)
+    logits = 9.0 * np.eye(3)[labels] + rng.normal(size=(500, 3))
+    logits[:6] = logits[:6, ::-1]
+    comparison = cordcal.compare(logits, labels, ["ts", "vs", "blend"])
+    assert 0 < recommendation.errors_of(comparison) < 10
+    assert recommended(comparison) == DEFAULT
+    assert "too few to tell options apart" in comparison.recommendation.reason
+
+
+def test_without_errors_there_is_no_recommendation() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 3))
+    with pytest.warns(UserWarning, match="every prediction is right"):
+        comparison = cordcal.compare(logits, logits.argmax(axis=1), ["ts", "blend"])
+    assert comparison.recommendation.key is None
+    assert "used for training" in comparison.recommendation.reason
+
+
+def test_copies_of_a_row_are_on_one_side() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=250)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(250, 3))
+    logits[246:], labels[246:] = logits[:4], labels[:4]
+    comparison = cordcal.compare(logits, labels, ["ts", "blend"])
+    assert "overlap" not in [caveat.key for caveat in comparison.caveats]
 
 
 @pytest.fixture

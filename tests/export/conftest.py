@@ -41,11 +41,11 @@ def fitted(key: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
 
 
 @functools.cache
-def lifted(mode: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
+def lifted(prefer: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
     """Return a model whose predictions for class 0 are all wrong: many rows are at Lift's bound."""
     scores, labels = noisy_scores(500, kind)
     labels = np.where(labels == 0, 1, labels)
-    model = cordcal.PreservingCalibrator("svs", input=kind, repair=cordcal.Lift(mode=mode))
+    model = cordcal.PreservingCalibrator("svs", input=kind, repair=cordcal.Lift(prefer=prefer))
     model.fit(scores, labels)
     assert model.construction_.n_at_lower > 0
     return model

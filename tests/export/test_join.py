@@ -70,7 +70,7 @@ def run(path: Path, rows: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("dtype", ELEMENTS)
 @pytest.mark.parametrize("opset", [11, 17, 18, 21])
 def test_predictions_are_the_networks(opset: int, dtype: str, tmp_path: Path) -> None:
-    model, path = lifted("raise"), tmp_path / "joined.onnx"
+    model, path = lifted("likelihood"), tmp_path / "joined.onnx"
     net = network(tmp_path / "net.onnx", opset=opset, dtype=dtype)
     written = export(model, path, behind=net)
     assert written.rows_checked > 64

@@ -71,9 +71,9 @@ def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mode", ["raise", "cap"])
-def test_lifted_reports(mode: str, dtype: str, tmp_path: Path) -> None:
-    model, path = lifted(mode), tmp_path / "model.onnx"
+@pytest.mark.parametrize("prefer", ["confidence", "likelihood"])
+def test_lifted_reports(prefer: str, dtype: str, tmp_path: Path) -> None:
+    model, path = lifted(prefer), tmp_path / "model.onnx"
     export(model, path, dtype=dtype)
     rows = np.concatenate([noisy_scores(300, "logits", seed=1)[0], hard_rows("logits")])
     rows = rows.astype(dtype)

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-REPAIRS = ["cord", "lift", Lift("cap")]
+REPAIRS = ["cord", "lift", Lift("likelihood")]
 
 
 def model_of(repair: object, steepness: float, classes: int = 5) -> PreservingCalibrator:

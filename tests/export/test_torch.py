@@ -74,9 +74,9 @@ def test_predictions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["raise", "cap"])
-def test_lifted_reports(mode: str, kind: str) -> None:
-    model = lifted(mode, kind)
+@pytest.mark.parametrize("prefer", ["confidence", "likelihood"])
+def test_lifted_reports(prefer: str, kind: str) -> None:
+    model = lifted(prefer, kind)
     scores, _ = noisy_scores(400, kind, seed=1)
     module = PreservingModule(model)
     result = module(torch.tensor(scores)).numpy()

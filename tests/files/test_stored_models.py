@@ -61,4 +61,5 @@ def test_names_and_settings_are_read() -> None:
     assert load("cord-preserve-3").preserve == 3
     assert load("cord-ranking").preserve == "ranking"
     assert load("preserving-probabilities").calibrator_.input == "probabilities"
-    assert [load(f"lift-{mode}").mode for mode in ("raise", "cap")] == ["raise", "cap"]
+    for prefer in ("confidence", "likelihood"):
+        assert load(f"lift-{prefer}").prefer == prefer

@@ -67,7 +67,7 @@ def test_a_row_alone_has_the_bits_it_has_among_others(name: str, dtype: str) -> 
     for repair in (
         CORD().fit(*pair, prediction=prediction),
         Lift().fit(*pair, labels, prediction=prediction),
-        Lift("cap").fit(*pair, labels, prediction=prediction),
+        Lift("likelihood").fit(*pair, labels, prediction=prediction),
     ):
         together = repair.transform(*pair, prediction=prediction, dtype=dtype)
         alone = [

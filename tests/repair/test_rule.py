@@ -152,16 +152,16 @@ def test_explanation_counts_changes_under_the_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "steepness"),
-    product(sorted(CASES), ["raise", "cap"], [1.0, *STEEPNESS], whole=WHOLE),
+    ("name", "prefer", "steepness"),
+    product(sorted(CASES), ["confidence", "likelihood"], [1.0, *STEEPNESS], whole=WHOLE),
 )
-def test_lift(name: str, mode: str, steepness: float) -> None:
+def test_lift(name: str, prefer: str, steepness: float) -> None:
     """Confidences far too small, so that every row meets its bound."""
     case = CASES[name]
     keep, classes = predictions(case), case.direct.shape[1]
     weights = weights_for(classes, steepness)
     labels = (keep + 1) % classes
-    lift = Lift(mode, rule=weights)
+    lift = Lift(prefer, rule=weights)
     lift.fit(case.original, case.direct, labels, prediction=keep)
     for dtype in (np.float64, np.float32, np.float16):
         if not representable(weights, dtype):
@@ -171,7 +171,7 @@ def test_lift(name: str, mode: str, steepness: float) -> None:
         unit = np.finfo(dtype).eps
         spare = classes * float(np.finfo(dtype).smallest_subnormal)
         assert np.abs(rows.sum(axis=1, dtype=float) - 1.0).max() <= 8 * unit + spare + 1e-14
-    if mode == "cap":
+    if prefer == "confidence":
         explanation = lift.explain(case.original, case.direct, prediction=keep)
         own = lift.transform(case.original, case.direct, prediction=keep)[
             np.arange(len(keep)), keep
@@ -179,12 +179,12 @@ def test_lift(name: str, mode: str, steepness: float) -> None:
         np.testing.assert_allclose(own, explanation.repaired_mass, rtol=1e-12)
 
 
-def test_capped_rows_have_the_smallest_mass_that_leads() -> None:
-    """With direct shares 1/w, all classes meet their caps at s = 1 / (w_a Σ 1/w)."""
+def test_projected_rows_have_the_smallest_mass_that_leads() -> None:
+    """With direct shares 1/w, all classes meet at s = 1 / (w_a Σ 1/w)."""
     weights = np.array([0.5, 1.0, 2.0])
     shares = (1.0 / weights) / (1.0 / weights).sum()
     direct, keep = np.tile(shares, (3, 1)), np.arange(3)
-    lift = Lift("cap", rule=weights).fit(direct, direct, (keep + 1) % 3, prediction=keep)
+    lift = Lift("likelihood", rule=weights).fit(direct, direct, (keep + 1) % 3, prediction=keep)
     lift.curve_ = lift.curve_._replace(gamma=-50.0)
     repaired = lift.transform(direct, direct, prediction=keep)
     np.testing.assert_allclose(repaired, direct, rtol=1e-12)
@@ -204,7 +204,7 @@ def test_other_libraries(library: str, steepness: float) -> None:
     assert foreign.construction_.n_changed == cord.construction_.n_changed
     expected = cord.transform(case.original, case.direct)
     np.testing.assert_allclose(np.asarray(foreign.transform(p, q)), expected, rtol=0, atol=1e-12)
-    lift = Lift("cap", rule=weights).fit(case.original, case.direct, (keep + 1) % 7)
+    lift = Lift("likelihood", rule=weights).fit(case.original, case.direct, (keep + 1) % 7)
     np.testing.assert_allclose(
         np.asarray(lift.transform(p, q)), lift.transform(case.original, case.direct), atol=1e-12
     )

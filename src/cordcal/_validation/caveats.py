@@ -62,7 +62,7 @@ class Caveat(Record):
     ----------
     key : str
         Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"majority"``, ``"scores"``,
-        ``"rows"``, ``"overlap"``, ``"classes"`` or ``"indistinct"``.
+        ``"rows"``, ``"errors"``, ``"evidence"``, ``"overlap"``, ``"classes"`` or ``"indistinct"``.
     sentence : str
         A description with its figures.
     figures : mapping of str to float
@@ -128,7 +128,10 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
-        caveats += _sorted_by_class(counted, original.classes, names)
+        caveats += [
+            no_errors(original.prediction, labels, weight),
+            *_unseen_classes(counted, original.classes, names),
+        ]
     expected = None if by_argmax else "majority"
     return [caveat for caveat in caveats if caveat is not None and caveat.key != expected]
 
@@ -159,7 +162,7 @@ def already_warned(*, by_labels: bool = False) -> bool:
     A poor classifier may be less accurate than its most frequent class without any mistake, so
     these caveats only explain warnings that blame the labels (``by_labels``).
     """
-    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance", "majority"})
+    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance", "majority", "classes"})
 
 
 def label_caveat(
@@ -404,14 +407,34 @@ def _match_columns(prediction: Classes, labels: Labels, classes: int) -> Classes
     return order
 
 
-def _sorted_by_class(labels: Labels, classes: int, names: Sequence[str] | None) -> Iterator[Caveat]:
-    """Yield a caveat if most classes are absent, and the rows of each other class adjacent."""
+def _unseen_classes(labels: Labels, classes: int, names: Sequence[str] | None) -> Iterator[Caveat]:
+    """Yield a caveat if classes are absent; sorted rows are the likely reason if most are."""
     runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
     for absent in _absent_classes(labels, "calibration", classes, names):
         present = classes - absent.figures["absent"]
+        advice = "their probabilities are guesses; pass rows of every class that will occur"
         if runs == present <= classes / 2 and len(labels) >= _MANY_ROWS * classes:
-            question = "is the file sorted by class? Then take rows at random"
-            yield replace(absent, sentence=f"{absent.sentence}: {question}")
+            advice = "is the file sorted by class? Then take rows at random"
+        yield replace(absent, sentence=f"{absent.sentence}: {advice}")
+
+
+def no_errors(prediction: Classes, labels: Labels, weight: Vector | None) -> Caveat | None:
+    """Detect labels that agree with every prediction."""
+    wrong = prediction != labels
+    if wrong.any() if weight is None else (weight[wrong] > 0.0).any():
+        return None
+    return Caveat(
+        "errors",
+        "every prediction is right: were these rows used for training, or are the labels "
+        "predictions?",
+        {"rows": len(labels)},
+        blocks_advice=True,
+    )
+
+
+def bound_caveats(sentence: str) -> list[Caveat]:
+    """Return the caveat that many predictions are kept against the evidence, if there is one."""
+    return [Caveat("evidence", sentence)] if sentence else []
 
 
 def _too_few_rows(rows: int, classes: int) -> Caveat:

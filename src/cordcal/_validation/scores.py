@@ -591,6 +591,17 @@ class CheckedScores:
         """Whether any logit is −inf."""
         return self.kind == "logits" and bool(np.minimum.reduce(self.raw, axis=None) == -np.inf)
 
+    def comparable(self) -> Floats:
+        """Return scores that are equal for rows that mean the same.
+
+        A constant added to a row of logits leaves its log-probabilities, up to rounding: they
+        are rounded to six decimals, which no difference in rounding is likely to cross.
+        """
+        if self.kind == "probabilities":
+            return self.raw
+        logs = self.in_domain("log-probabilities", LOG_FLOOR)
+        return np.round(logs, 6, out=logs)
+
     def release(self) -> None:
         """Free p⁰, which is computed again when it is needed."""
         self.__dict__.pop("probabilities", None)

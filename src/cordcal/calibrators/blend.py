@@ -31,9 +31,9 @@ from cordcal.repair.lift import Masses
 # Pseudo-rows that regularise the shares, spread evenly; 40 were too many.
 _PSEUDO_ROWS = 2.0
 # Members differ on rows whose prediction is wrong, so the number e of these limits what can be
-# learnt.  The simplest members get 100/e more pseudo-rows (ten with ten errors, one with 100),
-# at most 20.
-_SIMPLE_ROWS = 100.0
+# learnt.  The simplest members get 30/e more pseudo-rows (ten with three errors, one with 30),
+# at most 20; 100/e were up to 11 % worse for under-confident networks.
+_SIMPLE_ROWS = 30.0
 _MAX_SIMPLE_ROWS = 20.0
 # Members with at most this many parameters are the simplest: temperatures and their mixtures.
 _MAX_SIMPLE_SIZE = 4
@@ -62,11 +62,13 @@ class Blend(Calibrator):
     The shares lie on the simplex and minimise the log loss of cross-fitted probabilities, a
     convex problem that is solved to a certified gap.  Pseudo-rows regularise it: two are spread
     evenly over the members, five go to members that do well alone, and the simplest members get
-    100/e more if only e predictions are wrong, since few errors leave little to learn from.
+    30/e more if only e predictions are wrong, since few errors leave little to learn from.
     Members with a share below half a percent are dropped, and the shares are solved for again.
-    The members that predict are fitted on all rows.
+    The members that predict are fitted on all rows.  If every prediction is right, nothing can be
+    learnt about errors: half of the share goes to the original probabilities.
 
-    | Works on what each member works on.
+    | Works on what each member works on, with log-probabilities for logits: a constant added to
+      a row of logits changes nothing.
     | Changes the argmax and the order, as some members do.
     | −inf logits: members that do not accept them are left out.
     | Cost: the fits of all members, folds + 1 times; a prediction costs its members' predictions.
@@ -171,7 +173,7 @@ class Blend(Calibrator):
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> FitCache:
         check_folds(self.folds, len(labels))
-        folds = Folds.of(original.raw, labels, self.folds, self.seed, weight)
+        folds = Folds.of(original.comparable(), labels, self.folds, self.seed, weight)
         return FitCache(original, labels, weight, folds)
 
     def _fit_from(self, fit_cache: FitCache) -> None:
@@ -186,9 +188,9 @@ class Blend(Calibrator):
         weight = fit_cache.weight
         rows = float(len(fit_cache.labels) if weight is None else weight.sum())
         keys = self._keys(self.n_classes_, rows)
-        fit_cache.fit_all(keys)
+        fit_cache.fit_all(keys, members=True)
         for key in keys:
-            candidate, note = fit_cache.candidate(key)
+            candidate, note = fit_cache.for_member(key).candidate(key)
             if note is not None:
                 self.notes_[key] = note
             if candidate is not None:
@@ -236,6 +238,8 @@ class Blend(Calibrator):
                 f"has none that could be fitted: {key}: {reason}",
                 "pass more rows, or choose members that can be fitted on them",
             )
+        if _errors(fit_cache) == 0.0:
+            candidates = {**candidates, "ts": _original(fit_cache)}
         keys = list(candidates)
         mixture = self._shares(candidates, keys, fit_cache)
         large = mixture.shares >= _MIN_SHARE
@@ -266,12 +270,20 @@ class Blend(Calibrator):
         w = np.ones(likelihood.shape[1]) if fit_cache.weight is None else fit_cache.weight
         counted = w > 0.0
         likelihood, w = likelihood[:, counted], w[counted]
-        wrong = (fit_cache.original.prediction != fit_cache.labels)[counted]
-        classes = fit_cache.original.classes
+        errors, classes = _errors(fit_cache), fit_cache.original.classes
         sizes = np.array([candidates[key].model.size.at(classes) for key in keys])
-        prior = _prior(sizes <= _MAX_SIMPLE_SIZE, float(w[wrong].sum()))
+        prior = _prior(sizes <= _MAX_SIMPLE_SIZE, errors)
         prior += _RATED_ROWS * _rating(likelihood, w)
-        return best_shares(likelihood, w, prior, start)
+        if errors > 0.0 or len(keys) == 1:
+            return best_shares(likelihood, w, prior, start)
+        # An even mixture is at most log 2 per row worse than either of its halves.
+        others = np.array([key != "ts" for key in keys])
+        start = None if start is None else start[others]
+        shares = np.full(len(keys), 0.5)
+        half = best_shares(likelihood[others], w, prior[others], start)
+        shares[others] *= half.shares
+        loss = -float(w @ np.log(np.maximum(shares @ likelihood, LOG_FLOOR)) / w.sum())
+        return Mixture(shares, loss, half.gap)
 
     def _predict_in_domain(self, scores: CheckedScores) -> Matrix:
         return self._predict_checked(scores)
@@ -436,7 +448,10 @@ class _Member(NamedTuple):
         if isinstance(calibrator, Calibrator) and not calibrator._is_mapped():
             predict = calibrator._predict_in_domain
             function = lambda scores, params, *, xp: predict(scores)  # noqa: E731
-        return cls(calibrator.works_on, log_floor, function, is_softmax, params, agrees)
+        domain: Domain = calibrator.works_on
+        if domain == "logits":
+            domain = "log-probabilities"  # as it was fitted
+        return cls(domain, log_floor, function, is_softmax, params, agrees)
 
 
 class _Rows:
@@ -505,6 +520,24 @@ def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:
         for name, value in arrays.items()
         if name.startswith(prefix)
     }
+
+
+def _errors(fit_cache: FitCache) -> float:
+    """Return the number of wrong predictions, in which a row of weight 2 counts twice."""
+    wrong = fit_cache.original.prediction != fit_cache.labels
+    return float(wrong.sum() if fit_cache.weight is None else fit_cache.weight[wrong].sum())
+
+
+def _original(fit_cache: FitCache) -> Candidate:
+    """Return the original probabilities as a calibrator: temperature scaling with T = 1."""
+    original, labels = fit_cache.original, fit_cache.labels
+    model = calibrator_class("ts")(input=original.kind)
+    model.n_classes_, model.log_floor_ = original.classes, LOG_FLOOR
+    held_out = HeldOut.empty(original.rows)
+    held_out.store(slice(None), original.probabilities, labels, original.prediction)
+    loss = -float(np.log(np.maximum(held_out.likelihood, LOG_FLOOR)).mean())
+    model.__dict__.update(temperature_=1.0, objective_=loss, n_iter_=0)
+    return Candidate(model, held_out, 0.0)
 
 
 # The prior of the shares.

@@ -214,7 +214,7 @@ class BoostedBlend(Blend):
         original, labels, weight = fit_cache.original, fit_cache.labels, fit_cache.weight
         direct = np.zeros(original.raw.shape)
         for share, key in zip(self.weights_.tolist(), self.members_, strict=True):
-            direct += share * fit_cache.held_out_matrix(key)
+            direct += share * fit_cache.for_member(key).held_out_matrix(key)
         scores = original.in_domain("log-probabilities", LOG_FLOOR)
         trees, held_out = grow(self, scores, _log(direct), labels, weight)
         trees.store(self)

@@ -20,6 +20,7 @@ share work halves the time of the default, in four ways:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -27,7 +28,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -40,7 +40,7 @@ from cordcal._numeric.parallel import default_threads, one_blas_thread, run_task
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.labels import check_labels, check_two_classes
-from cordcal._validation.scores import CheckedScores
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, FoldRows, SharedResults
 from cordcal.calibrators._newton import progress
 from cordcal.calibrators.adapters import fit_calibrator, predict_calibrated
@@ -107,6 +107,8 @@ class Folds:
         A copy in the training part would make its row easy to predict, so copies are held out
         together, whatever their labels.  The folds depend neither on the order of the rows nor
         on whether a row is repeated or has a weight; rows of weight zero have no effect.
+        Copies that outweigh a fold, such as the rows of a tree's largest leaf, are divided over
+        all folds: else most rows would be predicted without having seen their kind.
         With fewer distinct rows than folds, copies are divided like other rows.
 
         Parameters
@@ -135,7 +137,7 @@ class Folds:
         truth, mass = labels[counted], np.ones(counted.size) if weight is None else weight[counted]
         distinct = np.unique(digest).size
         if distinct >= count:
-            number[counted] = _deal(digest, truth, mass, count)
+            number[counted] = _deal(_divided(digest, truth, mass, count), truth, mass, count)
             if _leaves_two_classes(number[counted], truth, count):
                 return cls(number, count)
         count = min(count, counted.size)
@@ -159,6 +161,21 @@ class Folds:
                 np.delete(labels, fold), None if weight is None else np.delete(weight, fold)
             )
         return FoldRows(original, order, labels, weight, folds)
+
+
+def _divided(
+    digest: npt.NDArray[np.uint64], labels: Labels, weight: Vector, count: int
+) -> npt.NDArray[np.uint64]:
+    """Return other digests for copies that outweigh a fold, as many as there are folds."""
+    _, group, copies = np.unique(digest, return_inverse=True, return_counts=True)
+    heavy = np.bincount(group, weight) * count > weight.sum()
+    divided = digest.copy()
+    for tie in np.flatnonzero(heavy & (copies > 1)):
+        rows = np.flatnonzero(group == tie)
+        rows = rows[np.lexsort((weight[rows], labels[rows]))]
+        # An odd constant, so that the sums are distinct.
+        divided[rows] += (np.arange(rows.size) % count).astype(np.uint64) * np.uint64(2**61 - 1)
+    return divided
 
 
 def _deal(
@@ -300,7 +317,7 @@ def masses_held_out(
     if isinstance(known, HeldOut):
         return known.masses
     truth = check_labels(labels, original.rows, original.classes)
-    folds = Folds.of(original.raw, truth, FOLDS, seed=0, weight=weight)
+    folds = Folds.of(original.comparable(), truth, FOLDS, seed=0, weight=weight)
     if folds.note is not None:
         warn(f"lift is fitted on held-out rows, but {folds.note}")
     try:
@@ -359,6 +376,25 @@ class FitCache:
         self._fits: dict[str, Fit] = {}
         self._candidates: dict[str, tuple[Candidate | None, str | None]] = {}
 
+    @functools.cached_property
+    def _of_log_probabilities(self) -> FitCache:
+        """The same rows with log-probabilities as logits."""
+        original = self.original
+        logs = original.in_domain("log-probabilities", LOG_FLOOR)
+        if original.has_masked:
+            logs[np.isneginf(original.raw)] = -np.inf
+        scores = CheckedScores(logs, "logits", original.prediction, original.probabilities)
+        return FitCache(scores, self.labels, self.weight, self.folds)
+
+    def for_member(self, key: str) -> FitCache:
+        """Return the cache to fit a blend's member with.
+
+        A constant added to a row of logits must not change a blend, so members that work on
+        logits are fitted on log-probabilities.
+        """
+        depends = self.original.kind == "logits" and calibrator_class(key).works_on == "logits"
+        return self._of_log_probabilities if depends else self
+
     def _fold_rows(self) -> FoldRows:
         rows: FoldRows = self._shared.get(
             "folds", lambda: self.folds.rows(self.original, self.labels, self.weight)
@@ -378,7 +414,11 @@ class FitCache:
         return Fit(model, tuple(messages), perf_counter() - started)
 
     def fit_all(
-        self, keys: Sequence[str], started: Callable[[str], None] = lambda key: None
+        self,
+        keys: Sequence[str],
+        started: Callable[[str], None] = lambda key: None,
+        *,
+        members: bool = False,
     ) -> None:
         """Fit and cross-fit several calibrators, on threads; the results are those of one thread.
 
@@ -388,8 +428,11 @@ class FitCache:
             Keys of calibrators; `candidate` then returns each.
         started : callable
             Called with each key when its fit begins, in the caller's thread.
+        members : bool
+            Fit them as members of a blend; see `for_member`.
         """
-        missing = [key for key in keys if key not in self._candidates]
+        caches = {key: self.for_member(key) if members else self for key in keys}
+        missing = [key for key in keys if key not in caches[key]._candidates]
         # The longest fits first, so that no thread ends with one; then those that need most memory.
         missing.sort(key=lambda key: (-calibrator_class(key).square_work, key not in _LARGE))
         entries, classes = self.original.raw.size, self.original.classes
@@ -405,9 +448,9 @@ class FitCache:
 
             def fit(key: str) -> None:
                 (started if threads == 1 else begun.append)(key)
-                self.candidate(key)
+                caches[key].candidate(key)
 
-            run_tasks([partial(fit, key) for key in missing], threads, show)
+            run_tasks([functools.partial(fit, key) for key in missing], threads, show)
 
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
         """Return a cross-fitted calibrator, and its first warning; or None and the error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
-    from cordcal.repair import CORD
+    from cordcal.repair import CORD, ConfidenceGap
 
 # Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
@@ -83,6 +84,14 @@ def fit(
         str | None,
         typer.Option("--repair", help="cord (the default with --calibrator) or lift."),
     ] = None,
+    prefer: Annotated[
+        str | None,
+        typer.Option(
+            "--prefer",
+            help="What lift keeps where labels speak against a prediction: confidence (the "
+            "default) or likelihood.",
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", help="Model file to write.")] = Path(
         "model.safetensors"
     ),
@@ -113,7 +122,7 @@ def fit(
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
-        if scores is not None or calibrator is not None or repair is not None:
+        if scores is not None or any((calibrator, repair, prefer)):
             raise InputError(
                 "scores",
                 "and --original with --direct are two ways to fit",
@@ -135,7 +144,7 @@ def fit(
             )
         if calibrator is not None:
             _check_key(calibrator)
-        options: Any = {"repair": repair, "preserve": depth, "rule": weights}
+        options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options)._new_repair()  # refuses others
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
@@ -155,7 +164,12 @@ def fit(
     construction = model.construction_
     if json:
         held_out = None if measures is None else measures.to_dict()
-        content = {"construction": construction.to_dict(), "held_out": held_out}
+        gap = getattr(model, "confidence_", None)
+        content = {
+            "construction": construction.to_dict(),
+            "held_out": held_out,
+            "confidence": None if gap is None else gap.to_dict(),
+        }
         show_json({"model": str(output), **content})
         return
     echo_debug(repr(construction))
@@ -170,6 +184,7 @@ def fit(
             f"({100 * alone / rows:.2f} %)",
         ),
         *([] if measures is None else describe_held_out(measures)),
+        *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
         ("Model", str(output)),
     ]
@@ -191,6 +206,21 @@ def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
         lines.append((metric.short, text))
     how = f"in {measures.fits} folds" if measures.fits > 1 else "by a second fit"
     return [*lines, ("Measured on", f"{measures.n:,} rows held out {how}")]
+
+
+def _describe_confidence(gap: ConfidenceGap | None) -> list[tuple[str, str]]:
+    """Return labels and texts: confidence against accuracy, and what keeping predictions costs."""
+    if gap is None:
+        return []
+    first = str(gap).splitlines()[0].partition(": ")[2].rstrip(".")
+    lines = [
+        ("Confidence − accuracy", f"{first}, on the rows of the fit"),
+        ("Against the evidence", f"{100 * gap.at_bound:.1f} % of the predictions are kept so"),
+    ]
+    if gap.sentence:
+        # As options of the command.
+        lines.append(("Note", re.sub(r'(\w+)="(\w+)"', r"--\1 \2", gap.sentence)))
+    return lines
 
 
 def _describe_rule(model: PreservingCalibrator | CORD) -> str:

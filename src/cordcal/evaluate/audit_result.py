@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cordcal._errors import InputError, option_text
+from cordcal._numeric.exact import ordinary_weights
 from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate.results import (
@@ -111,6 +115,7 @@ class Audit(Record):
             *self._describe_changes(),
             *self._describe_order(),
             *self._describe_measures(),
+            *self._describe_confidence(),
             *self._describe_certified(),
             *self.warnings,
         ]
@@ -191,6 +196,13 @@ class Audit(Record):
                 "calibration rows."
             )
         return lines
+
+    def _describe_confidence(self) -> list[str]:
+        """Compare confidence and accuracy of the kept predictions before and after the repair."""
+        if self.identical or not self.reliability:
+            return []
+        before, after = (_gap(self.reliability[name]) for name in ("original", "repaired"))
+        return [f"Confidence minus accuracy: {before} → {after}."]
 
     def _describe_certified(self) -> list[str]:
         rates = [
@@ -318,6 +330,20 @@ class Audit(Record):
             shown.append(tables.changes_table("original confidence", self.by_confidence))
             shown.append(tables.changes_table("original prediction", worst))
         return audit_view(self.caveats, self._sentences(), shown)
+
+
+def _gap(bins: Reliability) -> str:
+    """Return mean confidence minus accuracy in points, with its 95 % interval."""
+    share = ordinary_weights(bins.weight)
+    share = share / share.sum()
+    filled = share > 0.0
+    gap = float((share * np.where(filled, bins.confidence - bins.accuracy, 0.0)).sum())
+    accuracy = np.where(filled, bins.accuracy, 0.0)
+    # Within a bin the confidence hardly varies; what varies is whether a prediction is right.
+    variance = float((share * accuracy * (1.0 - accuracy)).sum())
+    error = 1.96 * math.sqrt(variance / float(bins.count.sum()))
+    points = (100 * gap, 100 * (gap - error), 100 * (gap + error))
+    return "{:+.1f} points [{:+.1f}, {:+.1f}]".format(*points).replace("-", "−")
 
 
 def _describe_measure(values: MeasureComparison) -> str:

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import first_argmax
-from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
+from cordcal._numeric.arrays import first_argmax, row_digests
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import (
     Caveat,
     find_caveats,
@@ -44,6 +44,7 @@ from cordcal.evaluate.results import (
     ConstraintCost,
     Entry,
     Interval,
+    KeptPredictions,
     Output,
     Pictures,
     RuleOffer,
@@ -55,14 +56,13 @@ from cordcal.evaluate.statistics import (
     measure_constraint_cost,
     paired_interval,
     resampled,
-    share_at_end,
 )
 from cordcal.metrics import PredictionChanges, PredictionChangesStream
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
-from cordcal.repair import Lift
+from cordcal.repair import ConfidenceGap, Lift
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
@@ -392,7 +392,7 @@ class Split:
     @functools.cached_property
     def fit_cache(self) -> FitCache:
         """The rows to fit on and the fits so far, which blend and lift share."""
-        folds = Folds.of(self.fit.raw, self.fit_labels, FOLDS, seed=0)
+        folds = Folds.of(self.fit.comparable(), self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
 
 
@@ -433,9 +433,10 @@ def make_splits(
         raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
     parts = []
+    copies = copies_of_rows(scores.raw)
     for _ in range(splits):
-        order = generator.permutation(count)
-        fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
+        order, end = keep_copies_together(generator.permutation(count), copies, held_out)
+        fit, test_rows = np.sort(order[end:]), np.sort(order[:end])
         parts.append(
             Split(
                 scores.take(fit),
@@ -447,6 +448,37 @@ def make_splits(
             )
         )
     return parts, count
+
+
+# A row that makes up more of a set is not a duplicate but what a coarse classifier returns.
+_MAX_COPIES = 0.01
+
+
+def copies_of_rows(scores: Floats) -> Classes:
+    """Return a number for each row, the same for rows with equal scores."""
+    return np.unique(row_digests(scores, 0), return_inverse=True)[1].astype(np.intp)
+
+
+def keep_copies_together(order: Classes, copies: Classes, end: int) -> tuple[Classes, int]:
+    """Return an order with copies next to each other, and where to divide it near ``end``.
+
+    Examples
+    --------
+    >>> keep_copies_together(np.array([0, 1, 2, 3]), np.array([5, 6, 5, 7]), 1)
+    (array([0, 2, 1, 3]), 2)
+    """
+    group = copies[order]
+    size = np.bincount(group)[group]
+    few = size <= max(_MAX_COPIES * len(order), 2)
+    position = np.arange(len(order))
+    first = np.full(group.max() + 1, len(order))
+    np.minimum.at(first, group, position)
+    position = np.where(few, first[group], position)
+    sequence = np.argsort(position, kind="stable")
+    order, position = order[sequence], position[sequence]
+    while 0 < end < len(order) - 1 and position[end] == position[end - 1]:
+        end += 1
+    return order, end
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,6 +499,7 @@ class FittedCalibrator:
     size: Size | None
     constraint_cost: ConstraintCost | None
     at_bound: float
+    kept: KeptPredictions | None
     shares: dict[str, float]
     rule: RuleOffer | None
 
@@ -495,6 +528,7 @@ def fit_and_measure(
     first: tuple[PreservingCalibrator, Outputs] | None = None
     keeps = True
     bounds: list[float] = []
+    gap: KeptPredictions | None = None
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     precomputed = candidate if isinstance(candidate, PrecomputedProbabilities) else None
@@ -517,8 +551,10 @@ def fit_and_measure(
                 lifted = _apply_lift(candidate, model, split, outputs.direct)
         notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
-            lift.append(measure_on(lifted, split, "lift"))
-            bounds.append(share_at_end(outputs.direct, lifted, outputs.prediction))
+            lift.append(measure_on(lifted.confidence, split, "lift"))
+            bounds.append(lifted.at_bound)
+            if gap is None:
+                gap = _confidence_gap(lifted, split, outputs)
         direct.append(measure_on(outputs.direct, split, "direct"))
         repaired.append(measure_on(outputs.repaired, split, "repaired"))
         changes.add(outputs.prediction, first_argmax(outputs.direct), split.labels)
@@ -563,6 +599,7 @@ def fit_and_measure(
         size=getattr(model.calibrator_, "size", None),
         constraint_cost=cost,
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
+        kept=gap if lift else None,
         shares=_blend_shares(first_model),
         rule=_offer_rule(first_model, first_split, first_outputs, lift[0]) if lift else None,
     )
@@ -607,7 +644,7 @@ def _apply_lift(
     model: PreservingCalibrator,
     split: Split,
     direct: NumPyArray,
-) -> NumPyArray | None:
+) -> _Lifted | None:
     """Return the probabilities repaired by Lift; None if rows cannot be held out."""
     masses: Masses | None
     if isinstance(candidate, str) and candidate != Blend.key:
@@ -625,16 +662,44 @@ def _apply_lift(
     if masses is None:
         return None
     fit_direct = predict_calibrated(model.calibrator_, split.fit)
-    lift = Lift()._fit(
-        split.fit.probabilities,
-        fit_direct,
-        split.fit_labels,
-        split.fit.prediction,
-        None,
-        held_out=masses,
-    )
     original = split.original
-    return lift._transform_rows(original.probabilities, direct, original.prediction, np.float64)
+    rows = {}
+    for prefer in ("confidence", "likelihood"):
+        lift = Lift(prefer)._fit(
+            split.fit.probabilities,
+            fit_direct,
+            split.fit_labels,
+            split.fit.prediction,
+            None,
+            held_out=masses,
+        )
+        rows[prefer] = lift._transform_rows(
+            original.probabilities, direct, original.prediction, np.float64
+        )
+    at_bound = lift.explain(original.probabilities, direct, prediction=original.prediction).at_bound
+    return _Lifted(rows["confidence"], rows["likelihood"], float((at_bound < 0).mean()))
+
+
+class _Lifted(NamedTuple):
+    """Probabilities repaired by Lift with both preferences, and the share at the bound."""
+
+    confidence: NumPyArray
+    likelihood: NumPyArray
+    at_bound: float
+
+
+def _confidence_gap(lifted: _Lifted, split: Split, outputs: Outputs) -> KeptPredictions:
+    """Return how honest the confidence is on the evaluation rows, and what it costs."""
+    gap = ConfidenceGap.of(
+        split.original.probabilities,
+        outputs.direct,
+        lifted.confidence,
+        outputs.prediction,
+        split.labels,
+        at_bound=lifted.at_bound,
+    )
+    values = measure_on(lifted.likelihood, split, "likelihood").metrics.values
+    return KeptPredictions(gap, {key: float(values[key]) for key in ("nll", "ece")})
 
 
 def _offer_rule(
@@ -745,6 +810,7 @@ def _entry(
         notes=fitted.notes,
         constraint_cost=fitted.constraint_cost,
         at_bound=fitted.at_bound,
+        kept=fitted.kept,
         shares=fitted.shares,
         rule=fitted.rule,
         pictures=fitted.pictures,

@@ -16,6 +16,7 @@ from cordcal.calibrators import available
 from cordcal.evaluate.results import ORIGINAL, Interval, Output, RuleOffer, SuggestedCommand
 from cordcal.evaluate.statistics import ROUNDING, joint_lower_bounds
 from cordcal.metrics import METRICS
+from cordcal.repair.results import MANY_AT_BOUND
 from cordcal.report.tables import number
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ LEVEL_AGAINST_DEFAULT = 0.99
 DEFAULT: Output = ("blend", "lift")
 # Formats in which the suggested command writes what it read.
 _WRITTEN_SUFFIXES = (".csv", ".jsonl", ".parquet")
-# From this share on, rows at lift's lower bound visibly raise the mean confidence.
-MANY_AT_BOUND = 0.05
+# With fewer wrong predictions, a few rows decide which option has the lowest log loss.
+MIN_ERRORS = 10
 # From this share of the NLL on, a rule is worth the other argmax that it brings.
 MIN_SAVING = 0.01
 # How many simpler alternatives a sentence names.
@@ -151,7 +152,8 @@ class Recommendation(Record):
             return "No recommendation"
         if self.key == ORIGINAL[0]:
             return f"Recommended: keep {self.name}"
-        return f"Recommended: {self.name}{' (the default)' if self.is_default else ''}"
+        rule = "" if self.rule is None else ', with rule="learnt"'
+        return f"Recommended: {self.name}{' (the default)' if self.is_default else ''}{rule}"
 
     @property
     def figures(self) -> str:
@@ -203,7 +205,7 @@ class Recommendation(Record):
         )
 
     def __str__(self) -> str:
-        others = (self.figures, self.simpler, self.with_rule, self.if_changing)
+        others = (self.with_rule, self.figures, self.simpler, self.if_changing)
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
 
@@ -211,8 +213,9 @@ class Recommendation(Record):
 def recommend(comparison: Comparison) -> Recommendation:
     """Recommend the default, unless another option that keeps every prediction clearly beats it.
 
-    Options are compared by NLL, a proper score; a low ECE can also be reached by discarding
-    information.  Without the default, the option with the lowest NLL is recommended.
+    Options are compared by NLL, a proper score, among those whose ECE is not clearly above the
+    default's: the default gives up likelihood for an honest confidence.  With fewer than ten
+    errors nothing is clear.  Without the default, the option with the lowest NLL is recommended.
     """
     rows, before = comparison.n_evaluation, comparison.uncalibrated
     blocking = tuple(caveat for caveat in comparison.caveats if caveat.blocks_advice)
@@ -221,8 +224,9 @@ def recommend(comparison: Comparison) -> Recommendation:
         return Recommendation(None, None, False, reason, rows, before, {}, blocking=blocking)
     options, reference = comparison.preserving(), reference_option(comparison)
     better: list[Output] = []
-    if reference is not None:
-        better = clearly_better(comparison, reference, options, "nll", LEVEL_AGAINST_DEFAULT)
+    if reference is not None and errors_of(comparison) >= MIN_ERRORS:
+        honest = as_honest(comparison, reference, options)
+        better = clearly_better(comparison, reference, honest, "nll", LEVEL_AGAINST_DEFAULT)
     if reference is not None and not better:
         chosen = reference
     else:
@@ -272,6 +276,20 @@ def clearly_better(
     return [option for option, bound in zip(others, bounds, strict=True) if bound > ROUNDING]
 
 
+def as_honest(comparison: Comparison, reference: Output, options: Sequence[Output]) -> list[Output]:
+    """Return the options whose ECE is not clearly above that of the reference."""
+    return [
+        option
+        for option in options
+        if option == reference or comparison.difference(option, reference, "ece").low <= 0.0
+    ]
+
+
+def errors_of(comparison: Comparison) -> int:
+    """Return the number of wrong predictions among the evaluation rows."""
+    return round(comparison.n_evaluation * (1.0 - comparison.uncalibrated["accuracy"]))
+
+
 def _reason(comparison: Comparison, chosen: Output, reference: Output | None) -> str:
     default = describe_output(DEFAULT)
     if reference is None:
@@ -279,6 +297,12 @@ def _reason(comparison: Comparison, chosen: Output, reference: Output | None) ->
         absent = "was not compared" if why is None else f"could not run ({why})"
         options = f"{len(comparison.preserving())} options that keep every prediction"
         return f"It has the lowest NLL of the {options}; the default, {default}, {absent}."
+    errors = errors_of(comparison)
+    if errors < MIN_ERRORS:
+        return (
+            f"Only {errors} of {comparison.n_evaluation:,} evaluation predictions are wrong, too "
+            "few to tell options apart; on average none is better."
+        )
     if chosen == DEFAULT:
         return "No other option is clearly better."
     if chosen == reference:
@@ -290,10 +314,11 @@ def _reason(comparison: Comparison, chosen: Output, reference: Output | None) ->
 def _alternatives(comparison: Comparison, chosen: Output) -> list[Alternative]:
     """Return the simpler options that the chosen one does not clearly beat, simplest first.
 
-    A calibrator is named once, with its output of the lowest NLL.
+    A calibrator is named once, with its output of the lowest NLL of those that are as honest.
     """
     best: dict[str, Output] = {}
-    by_nll = sorted(comparison.preserving(), key=lambda option: comparison.measures(*option)["nll"])
+    options = as_honest(comparison, chosen, comparison.preserving())
+    by_nll = sorted(options, key=lambda option: comparison.measures(*option)["nll"])
     for option in by_nll:
         best.setdefault(option[0], option)
     limit = simplicity(comparison, chosen)
@@ -356,7 +381,7 @@ def sentences(comparison: Comparison) -> list[str]:
         _describe_classifier(comparison),
         *_describe_changes(comparison),
         *_describe_constraint(comparison),
-        *_describe_bound(comparison),
+        *_describe_confidence(comparison),
         *([f"Not run: {', '.join(comparison.left_out)}."] if comparison.left_out else []),
     ]
 
@@ -412,16 +437,34 @@ def _describe_constraint(comparison: Comparison) -> list[str]:
     ]
 
 
-def _describe_bound(comparison: Comparison) -> list[str]:
-    """Mention the cap if the recommended lift is often at its lower bound."""
+def _describe_confidence(comparison: Comparison) -> list[str]:
+    """Compare confidence and accuracy; from 5 % of rows at the bound on, name the ways out."""
     key, kind = comparison.recommendation.key, comparison.recommendation.output
-    if key is None or kind != "lift" or comparison[key].at_bound < MANY_AT_BOUND:
+    if key is None or kind != "lift":
+        key, kind = DEFAULT
+    kept = next((entry.kept for entry in comparison if entry.key == key), None)
+    if kept is None:
         return []
-    return [
-        f"In {100 * comparison[key].at_bound:.1f} % of the rows lift is at the lowest confidence "
-        'that keeps the prediction; mode="cap" keeps its confidence there and lowers the other '
-        "classes."
+    first = str(kept.gap).splitlines()[0]
+    share = f"{100 * kept.gap.at_bound:.1f} % of the predictions are kept against the evidence"
+    lines = [f"{first} {share}."]
+    if kept.gap.at_bound < MANY_AT_BOUND:
+        return lines
+    entry = comparison[key]
+    offer = entry.rule
+    ways = [
+        f'prefer="likelihood" (NLL {number("nll", kept.likelihood["nll"])}, ECE '
+        f"{number('ece', kept.likelihood['ece'])})",
+        'rule="learnt"' + ("" if offer is None else f" (NLL {number('nll', offer.nll)})"),
+        f"the direct probabilities (NLL {number('nll', entry.direct['nll'])}), which change "
+        f"{entry.changes.n_changed:,} predictions",
     ]
+    cost = kept.gap.repaired_nll - kept.gap.direct_nll
+    lines.append(
+        f"That costs {cost:.4f} of NLL against the direct probabilities. The ways out: "
+        f"{'; '.join(ways)}."
+    )
+    return lines
 
 
 def describe_output(output: Output) -> str:
@@ -472,6 +515,7 @@ def next_step(
         "input": None if comparison.input == "logits" else comparison.input,
         "preserve": None if comparison.preserve == 1 else comparison.preserve,
         "repair": "lift" if advice.output == "lift" and not advice.is_default else None,
+        "rule": None if advice.rule is None else "learnt",
     }
     written = {name: value for name, value in settings.items() if value is not None}
     fit = ["cordcal", "fit", scores, *options]

@@ -18,6 +18,7 @@ from cordcal._numeric.types import Classes, Record
 from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS, PredictionChanges, Reliability
 from cordcal.metrics.binned import BINS, ClassBins
+from cordcal.repair.results import ConfidenceGap
 
 Measures = Mapping[str, float]
 """Values of metrics by their keys."""
@@ -84,6 +85,22 @@ class RuleOffer(Record):
     nll: float
     saving: Interval
     share: float
+
+
+@dataclass(frozen=True)
+class KeptPredictions(Record):
+    """How honest Lift's confidence is on the evaluated rows, and what keeping predictions costs.
+
+    Attributes
+    ----------
+    gap : ConfidenceGap
+        Confidence minus accuracy before and after, rows at the bound, and the log losses.
+    likelihood : mapping of str to float
+        NLL and ECE with ``prefer="likelihood"``.
+    """
+
+    gap: ConfidenceGap
+    likelihood: Measures
 
 
 @dataclass(frozen=True)
@@ -467,7 +484,9 @@ class Entry:
     constraint_cost : ConstraintCost or None
         What the constraint itself costs; None if the calibrator needs no repair.
     at_bound : float
-        The share of rows in which Lift is at the lowest confidence that keeps the prediction.
+        The share of rows whose prediction Lift keeps against the evidence.
+    kept : KeptPredictions or None
+        Lift's confidence against the accuracy, and what that costs; None without Lift.
     shares : mapping of str to float
         The weights of a blend's members; empty for other calibrators.
     rule : RuleOffer or None
@@ -490,6 +509,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     constraint_cost: ConstraintCost | None = None
     at_bound: float = 0.0
+    kept: KeptPredictions | None = None
     shares: Measures = field(default_factory=dict)
     rule: RuleOffer | None = None
 
@@ -537,6 +557,7 @@ class Entry:
             else self.constraint_cost.to_dict(),
             "rule": None if self.rule is None else self.rule.to_dict(),
             "at_bound": self.at_bound,
+            "kept": None if self.kept is None else self.kept.to_dict(),
             "shares": dict(self.shares),
             **self.pictures.to_dict(every_class=every_class),
         }

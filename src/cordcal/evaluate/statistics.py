@@ -562,11 +562,6 @@ def lower_end(
     return mass, rest, share / (1.0 + share)
 
 
-def share_at_end(direct: Floats, repaired: Floats, prediction: Classes) -> float:
-    """Return the share of rows whose repaired mass is the least that keeps the prediction."""
-    return float(np.mean(at_end(direct, repaired, prediction)))
-
-
 def at_end(direct: Floats, repaired: Floats, prediction: Classes) -> npt.NDArray[np.bool_]:
     """Return for each row whether its repaired mass is the least that keeps the prediction."""
     _, _, end = lower_end(direct, prediction)

@@ -337,6 +337,10 @@ class Graph:
         inputs = [x, self.axis(count)]
         return self._append("TopK", inputs, outputs, axis=axis, largest=int(descending))
 
+    def take(self, x: Value, indices: Value, *, axis: int) -> Value:
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        return self.node("Gather", [x, indices], x.dtype, shape, axis=axis)
+
     def take_along_axis(self, x: Value, indices: Value, *, axis: int) -> Value:
         return self.node("GatherElements", [x, indices], x.dtype, indices.shape, axis=axis)
 

@@ -21,9 +21,9 @@ from cordcal.calibrators import Calibrator, available, calibrator_class
 from cordcal.expressions import in_domain, maximum, shares, softmax
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
-from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.lift_rule import Curve, Margin, Prefer
 from cordcal.repair.ranking import RankedRows
-from cordcal.repair.rule import SMALLEST, Split
+from cordcal.repair.rule import SMALLEST
 
 Namespace = Any
 """The array namespace that an expression runs in: torch's, or a `Graph`, which records it."""
@@ -83,55 +83,25 @@ def lift(
     direct: Array,
     prediction: Array,
     curve: Curve,
-    mode: Mode,
+    prefer: Prefer,
     dtype: str,
     rule_weights: RuleWeights | None = None,
     *,
     xp: Namespace,
 ) -> Array:
     """Return a Lift's probabilities in float64; rounded, the prediction is strictly largest."""
-    weights = None if rule_weights is None else rule_weights.values
+    weights, heaviest = rule_weights or (None, None)
     part = rule.split(direct, prediction, weights, xp=xp)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
-    inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
-    raised = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)
-    raised = strictly_first(raised, prediction, dtype, rule_weights, xp=xp)
-    if mode == "raise":
-        return raised
-    capped = capped_rows(direct, prediction, part, mass, dtype, rule_weights, xp=xp)
-    return xp.where(is_low[:, None], capped, raised)
-
-
-def capped_rows(
-    direct: Array,
-    prediction: Array,
-    part: Split,
-    mass: Array,
-    dtype: str,
-    rule_weights: RuleWeights | None,
-    *,
-    xp: Namespace,
-) -> Array:
-    """Return rows whose other classes are safely below the mass; see `lift_rule.cap_row`."""
-    if rule_weights is not None:
-        margin, weights = rule_weights.margin(dtype), rule_weights.values
-        least = lift_rule.min_masses(weights, margin, xp=xp)
-        least = rule.at_prediction(least, direct, prediction, xp=xp)
-        mass = maximum(mass, least, xp)
-        own = rule.at_prediction(weights, direct, prediction, xp=xp)
-        cap = lift_rule.class_caps(mass, own, weights, margin)
-        others = rule.rebuild(direct, prediction, part, 0.0 * mass, 1.0 - mass, xp=xp)
-        filled = lift_rule.water_fill(others, cap, 1.0 - mass, xp=xp)
-        return xp.where(rule.chosen_entries(direct, prediction, xp=xp), mass[:, None], filled)
-    # Twice the minimum, because the margin below exceeds the next representable number by one gap.
-    unit = 2.0 * UNIT_ROUNDOFF[dtype]
-    min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
-    mass = maximum(mass, min_mass, xp)
-    # Not a factor near one: onnxruntime would treat it as one and drop it.
-    below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
-    others = rule.rebuild(direct, prediction, part, 0.0 * mass, 1.0 - mass, xp=xp)
-    water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
-    return xp.where(rule.chosen_entries(direct, prediction, xp=xp), mass[:, None], water_filled)
+    mass, rest = lift_rule.pool(curve, mass, rest, xp=xp)
+    margin = Margin.under_rule(direct.shape[1], weights, dtype, heaviest)
+    lower = rule.lower_of(part)
+    inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, lower, xp=xp)
+    lifted = rule.rebuild(direct, prediction, part, inside, inside_rest, xp=xp)
+    at_bound = lift_rule.rows_at_bound(direct, prediction, mass, prefer, margin, xp=xp)
+    is_low = mass < margin.bound(lower, prediction, xp=xp)
+    repaired = xp.where(is_low[:, None], at_bound, lifted)
+    return strictly_first(repaired, prediction, dtype, rule_weights, xp=xp)
 
 
 def strictly_first(
@@ -158,7 +128,8 @@ def strictly_first(
     separated = (rival + rival * (factor - 1.0) + slack) / own
     half = mass <= 0.5
     raised = xp.where(half & (mass < separated), separated, mass)
-    caps = lift_rule.class_caps(mass, own, weights, margin)
+    product = mass * own
+    caps = (product - product * (factor - 1.0) - slack)[:, None] / weights[None, :]
     lowered = xp.where(~half[:, None] & (others > caps), caps, others)
     chosen = rule.chosen_entries(repaired, prediction, xp=xp)
     return xp.where(chosen, raised[:, None], lowered)
@@ -217,7 +188,7 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Namespace) -> Array:
 
 # The whole model.
 
-Rule = Literal["cord", "raise", "cap"]
+Rule = Literal["cord", "confidence", "likelihood"]
 Arrays = dict[str, npt.NDArray[np.generic]]
 """The fitted arrays of a calibrator by name."""
 
@@ -236,7 +207,7 @@ class Recipe:
 
     ``kind`` is what the model was fitted on and ``input`` what the module or graph receives:
     logits are allowed for a model fitted on probabilities.  ``scalars`` are CORD's shared
-    scalars, one per preserved rank, or the three of a Lift.  ``heaviest`` is the largest weight
+    scalars, one per preserved rank, or the curve of a Lift.  ``heaviest`` is the largest weight
     of a prediction rule, whose weights are the parameter ``rule_weights``.
     """
 
@@ -321,7 +292,7 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
 
 def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:
     if isinstance(fitted, Lift):
-        return fitted.mode, tuple(fitted.curve_)
+        return fitted.prefer, tuple(fitted.curve_)
     return "cord", tuple(np.atleast_1d(fitted.eta_).tolist())
 
 

@@ -218,7 +218,7 @@ def _metadata(model: PreservingCalibrator) -> dict[str, str]:
     names = model._output_names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
-        facts["repair"] = f"lift ({model.repair_.mode})"
+        facts["repair"] = f"lift (prefer {model.repair_.prefer})"
     if model.rule_ is not None:
         facts["rule"] = json.dumps(model.rule_.weights.tolist())
     if names is not None:

@@ -196,7 +196,7 @@ def _describe_repair(recipe: Recipe) -> str:
     rule = "" if recipe.heaviest is None else ", with a prediction rule"
     if recipe.rule == "cord":
         return f"preserve={len(recipe.scalars)}{rule}"
-    return f"repair=lift, mode={recipe.rule}{rule}"
+    return f"repair=lift, prefer={recipe.rule}{rule}"
 
 
 def _read_scalars(module: PreservingModule, incompatible: object = None) -> None:

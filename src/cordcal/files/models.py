@@ -128,14 +128,15 @@ def _check_rule(record: CheckedFields, weights: NumPyArray, classes: int) -> Non
 
 
 def check_lift(record: CheckedFields, tensors: Tensors) -> None:
-    """Check a Lift: the three parameters of its curve, and its construction."""
+    """Check a Lift: the parameters of its curve, and its construction."""
     from cordcal.repair import LiftConstruction
+    from cordcal.repair.lift_rule import Curve
 
     inner = record.record("construction")
     _check_dataclass_fields(inner, LiftConstruction)
-    inner.get("mode", "mode of lifting", lambda x: x in ("raise", "cap"))
+    inner.get("prefer", "preference", lambda x: x in ("confidence", "likelihood"))
     curve = tensors.get("curve")
-    values = [inner.values[name] for name in ("alpha", "beta", "gamma")]
+    values = [inner.values[name] for name in Curve._fields]
     if curve is None or curve.dtype != np.float64 or curve.tolist() != values:
         raise record.missing("curve of its construction", "curve")
     _check_class_names(record, inner.values["n_classes"])

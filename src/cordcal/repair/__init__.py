@@ -4,10 +4,17 @@ from cordcal.repair.construction import ConstructionState
 from cordcal.repair.cord import CORD
 from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.prediction_rule import PredictionRule
-from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
+from cordcal.repair.results import (
+    ConfidenceGap,
+    Construction,
+    Explanation,
+    LiftConstruction,
+    RankingConstruction,
+)
 
 __all__ = [
     "CORD",
+    "ConfidenceGap",
     "Construction",
     "ConstructionState",
     "Explanation",

@@ -30,7 +30,7 @@ from cordcal._validation.table import match
 from cordcal.repair import dispatch, engine, lift_rule, rule
 from cordcal.repair.engine import Block
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
-from cordcal.repair.lift_rule import Curve, Mode, fit_curve
+from cordcal.repair.lift_rule import Curve, Margin, Prefer, fit_curve
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import Explanation, LiftConstruction
 from cordcal.repair.rule import RowState
@@ -47,11 +47,13 @@ class Masses:
 class Lift(FittedRepair):
     """Repair a calibrator's probabilities with labels: learn the confidence in each prediction.
 
-    Like `CORD` it keeps the classifier's prediction strictly the largest entry, and the relative
-    direct probabilities of the other classes.  The probability of the prediction is
-    s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is its direct probability; `fit`
-    learns the three parameters from whether the predictions are right.  Where s is too small
-    to preserve the prediction, it is raised to the smallest value that does.
+    Like `CORD` it keeps the classifier's prediction strictly the largest entry.  Its probability
+    is s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is its direct probability; `fit`
+    learns the three parameters from whether the predictions are right.  The other classes keep
+    their relative direct probabilities in all rows in which s is then the largest entry.
+
+    In the other rows, at the bound, the labels speak against the prediction, and ``prefer``
+    decides what is kept.  The margin over the other classes survives rounding to four decimals.
 
     The labels are used a second time.  Pass probabilities of rows the calibrator was not fitted
     on, or let `PreservingCalibrator` cross-fit them: an overfitted calibrator is too confident on
@@ -59,17 +61,19 @@ class Lift(FittedRepair):
 
     Parameters
     ----------
-    mode : {"raise", "cap"}
-        What happens where s is too small to preserve the prediction.  ``"raise"`` raises it;
-        ``"cap"`` keeps s and lowers the other classes to just below it, which changes their
-        distribution but not the confidence: for classifiers that are often wrong.
+    prefer : {"confidence", "likelihood"}
+        What is kept in rows at the bound.  ``"confidence"`` keeps s, and brings the other
+        classes below it in their order.  No confidence below 1/K can be on top: such rows share
+        one confidence with the next ones, their mean.  ``"likelihood"`` raises s as little as
+        possible: the prediction and its largest rivals share their mass equally, the others
+        stay, and the confidence is above what the labels say.
     rule : "argmax", PredictionRule or array_like of shape (K,)
         How a vector predicts, as for `CORD`.
 
     Attributes
     ----------
     curve_ : Curve
-        α, β and γ.
+        α, β and γ, and the confidence that low rows share.
     construction_ : LiftConstruction
         The record of `fit`: the parameters, losses before and after, rows at a bound.
     n_classes_ : int
@@ -97,11 +101,11 @@ class Lift(FittedRepair):
 
     def __init__(
         self,
-        mode: Mode = "raise",
+        prefer: Prefer = "confidence",
         *,
         rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
     ) -> None:
-        self.mode = mode
+        self.prefer = prefer
         self.rule = rule
 
     def fit(
@@ -214,7 +218,7 @@ class Lift(FittedRepair):
         prediction_given: bool,
         names: list[str] | None = None,
     ) -> Self:
-        check_mode(self.mode)
+        check_prefer(self.prefer)
         rows = _LabelledRows(
             *(
                 np.concatenate([getattr(part, field.name) for part in parts])
@@ -227,30 +231,35 @@ class Lift(FittedRepair):
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
         chosen_rule = check_rule(self.rule, classes, names=names)
         class_weights = self._class_weights(classes, names)
-        mass, rest = lift_rule.confidence(fitted.curve, rows.mass, rows.rest)
-        lower = _lower(self.mode, rows.lower, rows.prediction, classes, class_weights)
-        _, _, low, high = rule.clip_to_interval(mass, rest, lower)
+        curve = fitted.curve
+        margin = Margin.under_rule(classes, class_weights, np.float64)
+        if self.prefer == "confidence" and class_weights is None:
+            least = float(margin.least(rows.prediction, xp=np))
+            curve = lift_rule.pool_low(curve, masses.mass, masses.rest, least, weight)
+        mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
         construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
-            mode=self.mode,
-            **fitted.curve._asdict(),
+            prefer=self.prefer,
+            **curve._asdict(),
             ridge=fitted.ridge,
+            credibility=fitted.credibility,
             loss_before=fitted.loss_before,
             loss_after=fitted.loss_after,
             gap=fitted.gap,
             cross_fitted=held_out is not None,
             n_right=int(right.sum()),
             n_changed=int(rows.changed.sum()),
-            n_at_lower=int(low.sum()),
-            n_at_upper=int(high.sum()),
+            n_at_lower=int((mass < margin.bound(rows.lower, rows.prediction, xp=np)).sum()),
+            n_at_upper=int((rest < rule.EPSILON).sum()),
+            n_pooled=int((mass <= curve.pooled_below).sum()),
             prediction_given=prediction_given,
             effective_n=_effective(rows.weight),
         )
         # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
             construction_=construction,
-            curve_=fitted.curve,
+            curve_=curve,
             n_classes_=construction.n_classes,
             rule_=chosen_rule,
             columns_=names,
@@ -264,60 +273,72 @@ class Lift(FittedRepair):
         prediction: Predictions | None,
         out: Floats,
     ) -> None:
+        weights = self._fitted_weights(out.dtype)
+        margin = Margin.under_rule(direct.shape[1], weights, out.dtype)
         engine.visit_blocks(
-            lambda block: self._write(block, out[block.rows]),
+            lambda block: self._write(block, margin, out[block.rows]),
             original,
             direct,
             prediction,
-            self._fitted_weights(out.dtype),
+            weights,
         )
 
-    def _write(self, block: Block, out: Floats) -> None:
+    def _write(self, block: Block, margin: Margin, out: Floats) -> None:
         """Write the repaired rows of one block."""
-        state, weights = block.state, block.class_weights
-        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest, xp=np)
-        inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
-        some = np.flatnonzero(low) if self.mode == "cap" else np.empty(0, dtype=np.intp)
-        if some.size:  # before the tails are overwritten
-            rows = block.take(some)
-            capped = lift_rule.cap_row(
-                rows.direct, rows.state.prediction, rows.part, mass[some], out.dtype, weights
-            )
+        state = block.state
+        mass, rest = self._confidence(state)
+        low = np.flatnonzero(mass < margin.bound(state.lower, state.prediction, xp=np))
+        if low.size:  # before ``out``, which may be the direct rows, is written
+            some, keep = block.supplied[low].astype(np.float64), state.prediction[low]
+            rows = lift_rule.rows_at_bound(some, keep, mass[low], self.prefer, margin)
+        inside, inside_rest, _, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
         block.write(inside, inside_rest, out)
-        if some.size:
-            out[some] = capped
+        if low.size:
+            out[low] = rule.make_first(rows.astype(out.dtype), keep, block.class_weights)
+
+    def _confidence(self, state: RowState) -> tuple[Array, Array]:
+        """Return s and 1 − s of described rows."""
+        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
+        return lift_rule.pool(self.curve_, mass, rest)
 
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
     ) -> Any:
         weights = self._fitted_weights(dtype)
         state, part, wide = dispatch.describe_foreign(original, direct, prediction, weights)
-        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         like = dispatch.weights_like(weights, wide)
-        return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.mode, like)
+        mass, rest = self._confidence(state)
+        return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
     def _explain(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
         weights = self._fitted_weights()
         states = list(dispatch.row_states(original, direct, prediction, weights))
-        column = {
-            field.name: np.concatenate([getattr(state, field.name) for state in states])
-            for field in fields(RowState)
-        }
-        reference, rest = lift_rule.confidence(
-            self.curve_, column["direct_mass"], column["direct_rest"]
+        state = RowState(
+            *(
+                np.concatenate([getattr(state, field.name) for state in states])
+                for field in fields(RowState)
+            )
         )
-        lower = _lower(self.mode, column["lower"], column["prediction"], direct.shape[1], weights)
-        mass, _, low, high = rule.clip_to_interval(reference, rest, lower)
+        margin = Margin.under_rule(direct.shape[1], weights, np.float64)
+        reference, _ = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
+        mass, rest = self._confidence(state)
+        lower, high = margin.bound(state.lower, state.prediction, xp=np), rest < rule.EPSILON
+        low = np.flatnonzero(mass < lower)
+        repaired = np.where(high, 1.0 - rule.EPSILON, mass)
+        if low.size:
+            wide, keep = np.asarray(direct)[low].astype(np.float64), state.prediction[low]
+            rows = lift_rule.rows_at_bound(wide, keep, mass[low], self.prefer, margin)
+            repaired[low] = rows[np.arange(low.size), keep]
         return Explanation(
-            column["prediction"],
-            column["direct_mass"],
+            state.prediction,
+            state.direct_mass,
             reference,
             lower,
-            mass,
-            column["changed"],
-            np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
+            repaired,
+            state.changed,
+            np.where(mass < lower, -1, np.where(high, 1, 0)).astype(np.int8),
         )
 
     def _state(self) -> tuple[Arrays, Meta]:
@@ -330,7 +351,7 @@ class Lift(FittedRepair):
     @classmethod
     def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
         """Rebuild a fitted repair from the content of a model file."""
-        lift = cls(meta["construction"]["mode"])
+        lift = cls(meta["construction"]["prefer"])
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
@@ -338,7 +359,7 @@ class Lift(FittedRepair):
         return lift
 
     def __repr__(self) -> str:
-        parts = [] if self.mode == "raise" else [f"mode={self.mode!r}"]
+        parts = [] if self.prefer == "confidence" else [f"prefer={self.prefer!r}"]
         if not isinstance(self.rule, str):
             parts.append(f"rule={self.rule!r}")
         if hasattr(self, "curve_"):
@@ -346,10 +367,10 @@ class Lift(FittedRepair):
         return f"Lift({', '.join(parts)})"
 
 
-def check_mode(mode: object) -> None:
-    """Raise an error unless the mode is one of the two."""
-    if mode not in ("raise", "cap"):
-        raise InputError("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
+def check_prefer(prefer: object) -> None:
+    """Raise an error unless the preference is one of the two."""
+    if prefer not in ("confidence", "likelihood"):
+        raise InputError("prefer", f"is {prefer!r}", 'write "confidence" or "likelihood"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,23 +461,6 @@ def _labelled(
         start = at.stop
 
 
-def _lower(
-    mode: Mode,
-    lower: Vector,
-    prediction: Predictions,
-    classes: int,
-    class_weights: Vector | None,
-) -> Vector:
-    """Return the smallest confidences: those of Eq. (4), or the smallest that can be capped."""
-    if mode == "raise":
-        return lower
-    if class_weights is None:
-        return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
-    margin = rule.rounding_margin(float(class_weights.max()), np.float64)
-    least = lift_rule.min_masses(class_weights, margin, xp=np)[prediction]
-    return np.asarray(np.minimum(lower, least))
-
-
 def _effective(weight: Vector) -> float:
     scaled = weight / weight.max()
     return float(scaled.sum() ** 2 / (scaled * scaled).sum())
@@ -474,7 +478,7 @@ def lift_confidences(
     confidence: ArrayLike,
     prediction: ArrayLike | None,
     rest: ArrayLike,
-    mode: Mode = "raise",
+    prefer: Prefer = "confidence",
     *,
     dtype: DType | None = None,
 ) -> Floats:
@@ -493,10 +497,11 @@ def lift_confidences(
         How to distribute one minus the confidence over the other classes, such as the
         classifier's probabilities: not negative, the entry at the prediction is ignored, rows
         need not sum to one, and a row of zeros means evenly.
-    mode : {"raise", "cap"}
-        What happens where the confidence is too small to be the largest entry.  ``"raise"``
-        raises it to the smallest value that is; ``"cap"`` keeps it, lowers larger classes to
-        just below it and raises the smaller ones.
+    prefer : {"confidence", "likelihood"}
+        What is kept where the confidence is too small to be the largest entry.
+        ``"confidence"`` keeps it, and brings larger classes below it in their order;
+        ``"likelihood"`` raises it as little as possible: the prediction and its largest rivals
+        share their mass equally.
     dtype : dtype, optional
         float64, float32 or float16; by default that of ``rest``.  The prediction is strictly
         the largest entry in this dtype.
@@ -509,7 +514,7 @@ def lift_confidences(
     Warns
     -----
     UserWarning
-        With ``mode="cap"``, if rows have a confidence so small (about 1/K) that the others
+        With ``prefer="confidence"``, if rows have a confidence so small (about 1/K) that the others
         cannot all be below it; it is raised just enough.
 
     Examples
@@ -522,7 +527,7 @@ def lift_confidences(
     array([[0.9 , 0.06, 0.04],
            [0.4 , 0.2 , 0.4 ]])
     """
-    check_mode(mode)
+    check_prefer(prefer)
     matched = match(
         {"rest": rest},
         prediction=prediction,
@@ -539,15 +544,15 @@ def lift_confidences(
     result = np.empty(matrix.shape, output)
     for at in row_blocks(rows, classes):
         result[at] = _lift_block(
-            mass[at], keep[at], _checked_rest(matrix[at], at.start), output, mode
+            mass[at], keep[at], _checked_rest(matrix[at], at.start), output, prefer
         )
-    if mode == "cap":
-        _warn_if_infeasible(mass, classes, output)
+    if prefer == "confidence":
+        _warn_if_infeasible(mass, classes)
     return result if shares.ndim == 2 else result[0]
 
 
 def _lift_block(
-    mass: Vector, prediction: Predictions, rest: Vector, dtype: DType, mode: Mode
+    mass: Vector, prediction: Predictions, rest: Vector, dtype: DType, prefer: Prefer
 ) -> Floats:
     """Lift some rows, as distributions with half of their mass on the prediction."""
     chosen = rule.chosen_entries(rest, prediction, xp=np)
@@ -560,7 +565,7 @@ def _lift_block(
     half = np.where(chosen, 0.5, 0.5 * (others / total))
     part, unmoved = rule.split(half, prediction), np.zeros(len(mass), dtype=bool)
     state = rule.split_state(part, rule.normalised(part), prediction, unmoved, xp=np)
-    return np.asarray(lift_rule.keep_prediction(half, state, part, mass, 1.0 - mass, dtype, mode))
+    return np.asarray(lift_rule.keep_prediction(half, state, part, mass, 1.0 - mass, dtype, prefer))
 
 
 def _checked_confidence(confidence: ArrayLike, rows: int) -> Vector:
@@ -596,8 +601,8 @@ def _checked_rest(rest: Floats, first: int) -> Vector:
     return rest.astype(np.float64)
 
 
-def _warn_if_infeasible(mass: Vector, classes: int, dtype: DType) -> None:
-    least = lift_rule.min_mass(classes, dtype)
+def _warn_if_infeasible(mass: Vector, classes: int) -> None:
+    least = float(Margin(classes).least(np.zeros(1, int), xp=np))
     infeasible = int(np.count_nonzero(mass < least))
     if infeasible:
         warn(

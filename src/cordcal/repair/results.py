@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Meta, Record
-from cordcal.repair.lift_rule import Curve, Mode
+from cordcal._numeric.types import Floats, Meta, Record, Vector
+from cordcal.repair.lift_rule import Curve, Prefer
 
 
 @dataclass(frozen=True)
@@ -203,16 +204,22 @@ class LiftConstruction(Record):
         Rows seen.
     n_classes : int
         Classes (columns).
-    mode : {"raise", "cap"}
-        What happens to rows whose confidence is too small to preserve the prediction.
+    prefer : {"confidence", "likelihood"}
+        What is kept in rows whose confidence is too small to preserve the prediction.
     alpha, beta, gamma : float
         The parameters of s = σ(α·log b − β·log(1 − b) + γ).
+    pooled_below, pooled : float
+        Confidences up to the first are replaced by the second; zero if none is so small (about
+        1/K) that it cannot be on top.
     ridge : float
         The strength of the penalty towards the identity, in rows; chosen on the calibration rows.
+    credibility : float
+        e / (e + 2) with e wrong predictions: how far the parameters are from the identity to
+        their optimum.
     loss_before, loss_after : float
         Mean log loss of "the prediction is right" under b and under s, before clipping.
     gap : float
-        A bound of how far the penalised loss per row is above its minimum.
+        A bound of how far the penalised loss per row of the optimum is above its minimum.
     cross_fitted : bool
         Whether the parameters were fitted to probabilities of models not fitted on their rows.
     n_right : int
@@ -220,7 +227,10 @@ class LiftConstruction(Record):
     n_changed : int
         Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
-        Rows whose confidence was moved to an end of its interval.
+        Rows at the bound, whose predictions are kept against the evidence, and rows whose
+        confidence was lowered to the largest possible one.
+    n_pooled : int
+        Rows that share the confidence ``pooled``.
     prediction_given : bool
         Whether the caller passed ``prediction=``.
     effective_n : float
@@ -229,11 +239,14 @@ class LiftConstruction(Record):
 
     n: int
     n_classes: int
-    mode: Mode
+    prefer: Prefer
     alpha: float
     beta: float
     gamma: float
+    pooled_below: float
+    pooled: float
     ridge: float
+    credibility: float
     loss_before: float
     loss_after: float
     gap: float
@@ -242,13 +255,14 @@ class LiftConstruction(Record):
     n_changed: int
     n_at_lower: int
     n_at_upper: int
+    n_pooled: int
     prediction_given: bool
     effective_n: float
 
     @property
     def curve(self) -> Curve:
-        """The three parameters."""
-        return Curve(self.alpha, self.beta, self.gamma)
+        """The parameters."""
+        return Curve(self.alpha, self.beta, self.gamma, self.pooled_below, self.pooled)
 
     @classmethod
     def from_dict(cls, values: Meta) -> LiftConstruction:
@@ -257,7 +271,7 @@ class LiftConstruction(Record):
 
     def __repr__(self) -> str:
         return (
-            f"Lift on {self.n:,} rows × {self.n_classes} classes, mode {self.mode!r}\n"
+            f"Lift on {self.n:,} rows × {self.n_classes} classes, prefer {self.prefer!r}\n"
             f"  predictions that are right          {self.n_right:,} "
             f"({100 * self.n_right / self.n:.2f} %)\n"
             f"  predictions the calibrator changed  {self.n_changed:,} "
@@ -267,9 +281,124 @@ class LiftConstruction(Record):
             f"  ridge towards the identity          {self.ridge:g} rows\n"
             f"  log loss of being right             {self.loss_before:.6f} direct, "
             f"{self.loss_after:.6f} lifted\n"
-            f"  rows at a bound                     {self.n_at_lower:,} lower, "
-            f"{self.n_at_upper:,} upper"
+            f"  kept against the evidence           {self.n_at_lower:,} "
+            f"({100 * self.n_at_lower / self.n:.2f} %)\n"
+            f"  below what can be on top            {self.n_pooled:,} with one confidence"
         )
+
+
+# A true class with probability zero counts as this: 27.6 nats.
+_LOSS_FLOOR = 1e-12
+# From this share of rows at the bound on, keeping the predictions has a visible cost.
+MANY_AT_BOUND = 0.05
+
+
+@dataclass(frozen=True)
+class ConfidenceGap(Record):
+    """How far the confidence is from the accuracy, before and after a repair; ``print`` shows it.
+
+    Attributes
+    ----------
+    n : int
+        Number of labelled rows.
+    accuracy : float
+        The share of predictions that are right.
+    before, after : tuple of float
+        Mean confidence minus accuracy of the original and of the repaired probabilities, with the
+        ends of its 95 % interval.
+    at_bound : float
+        The share of predictions that are kept against the evidence.
+    direct_nll, repaired_nll : float
+        The mean log loss of the direct and of the repaired probabilities.
+    honest : bool
+        Whether the repair keeps the confidence where predictions are kept against the evidence.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 1, 1])
+    >>> sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
+    >>> unsure = np.array([[0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]])
+    >>> gap = ConfidenceGap.of(sure, unsure, unsure, sure.argmax(axis=1), labels, at_bound=0.0)
+    >>> print(gap)
+    Confidence minus accuracy: +12.5 points [−30.8, +55.8] → +0.0 points [−40.3, +40.3].
+    """
+
+    n: int
+    accuracy: float
+    before: tuple[float, float, float]
+    after: tuple[float, float, float]
+    at_bound: float
+    direct_nll: float
+    repaired_nll: float
+    honest: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        original: Floats,
+        direct: Floats,
+        repaired: Floats,
+        prediction: npt.NDArray[np.integer],
+        labels: npt.NDArray[np.integer],
+        weight: Vector | None = None,
+        *,
+        at_bound: float,
+        honest: bool = True,
+    ) -> ConfidenceGap:
+        """Measure labelled rows."""
+        at = np.arange(len(labels))
+        w = np.ones(len(labels)) if weight is None else weight / weight.max()
+        right = (prediction == labels).astype(np.float64)
+
+        def gap(probabilities: Floats) -> tuple[float, float, float]:
+            difference = probabilities[at, prediction] - right
+            mean = float(np.average(difference, weights=w))
+            variance = float(np.average((difference - mean) ** 2, weights=w))
+            error = 1.96 * math.sqrt(variance * float((w * w).sum())) / float(w.sum())
+            return mean, mean - error, mean + error
+
+        def loss(probabilities: Floats) -> float:
+            true_mass = np.maximum(probabilities[at, labels].astype(np.float64), _LOSS_FLOOR)
+            return -float(np.average(np.log(true_mass), weights=w))
+
+        return cls(
+            n=len(labels),
+            accuracy=float(np.average(right, weights=w)),
+            before=gap(original),
+            after=gap(repaired),
+            at_bound=at_bound,
+            direct_nll=loss(direct),
+            repaired_nll=loss(repaired),
+            honest=honest,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What keeping the predictions costs and how to avoid it; empty below five per cent."""
+        if self.at_bound < MANY_AT_BOUND:
+            return ""
+        cost = self.repaired_nll - self.direct_nll
+        way = (
+            'prefer="likelihood" has a lower log loss and a confidence that is too high'
+            if self.honest
+            else 'prefer="confidence" has an honest confidence and a higher log loss'
+        )
+        return (
+            f"{100 * self.at_bound:.0f} % of the predictions are kept against the evidence, which "
+            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): {way}; "
+            'rule="learnt" has the probabilities of the evidence, from which the rule predicts; '
+            "the direct probabilities change predictions"
+        )
+
+    def __str__(self) -> str:
+        before, after = (
+            f"{100 * mean:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]".replace("-", "−")
+            for mean, low, high in (self.before, self.after)
+        )
+        lines = [f"Confidence minus accuracy: {before} → {after}."]
+        if self.sentence:
+            lines.append(f"{self.sentence}.")
+        return "\n".join(lines)
 
 
 AnyConstruction = Construction | RankingConstruction | LiftConstruction

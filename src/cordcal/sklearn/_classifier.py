@@ -24,14 +24,16 @@ from cordcal import calibrators
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
+from cordcal._validation.caveats import bound_caveats, no_errors, warn_about
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
 from cordcal.preserving import PreservingCalibrator, new_repair
-from cordcal.repair import CORD, Lift, PredictionRule
+from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
 from cordcal.repair.lift import Masses
+from cordcal.repair.lift_rule import Prefer
 from cordcal.repair.prediction_rule import check_rule
 from cordcal.sklearn._members import (
     SKLEARN_METHODS,
@@ -118,6 +120,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         `cordcal.CORD`, or `cordcal.Lift`, which learns the confidence of predictions from the
         labels, on cross-fitted probabilities.  By default ``"lift"`` if no method is named,
         else ``"cord"``.
+    prefer : {"confidence", "likelihood"}, optional
+        What Lift keeps where the labels speak against a prediction, as for
+        `cordcal.PreservingCalibrator`; by default the confidence.
     preserve : int or "ranking"
         How many of the top ranks the repair keeps, as for `cordcal.CORD`.
     rule : {"argmax", "learnt"}, PredictionRule or array_like of shape (K,)
@@ -149,6 +154,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         ``classes_[rule_.predict(predict_proba(X))]`` equals ``predict(X)``.  None is the argmax.
     learnt_rule_ : LearntRule or None
         With ``rule="learnt"``, how many held-out predictions the weights explain.
+    confidence_ : ConfidenceGap
+        Confidence minus accuracy on the held-out rows before and after, and how many predictions
+        are kept against the evidence.
     n_features_in_, feature_names_in_
         As on the estimator.
 
@@ -183,6 +191,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     repair_: CORD | Lift
     rule_: PredictionRule | None
     learnt_rule_: LearntRule | None
+    confidence_: ConfidenceGap
     _predicts_argmax: bool
 
     def __init__(
@@ -191,6 +200,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         *,
         method: str | object | None = None,
         repair: Literal["cord", "lift"] | Lift | None = None,
+        prefer: Prefer | None = None,
         preserve: int | Literal["ranking"] = 1,
         rule: Literal["argmax", "learnt"] | PredictionRule | object = "argmax",
         cv: int | BaseCrossValidator | Iterable[object] | None = None,
@@ -200,6 +210,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.estimator = estimator
         self.method = method
         self.repair = repair
+        self.prefer = prefer
         self.preserve = preserve
         self.rule = rule
         self.cv = cv
@@ -254,6 +265,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             fits = [self._fit_member(scorer, folds, rows)]
         members = [member for member, _ in fits]
         repair, learnt = self._fit_repair([calibrated for _, calibrated in fits])
+        confidence = _measure_confidence(repair, [calibrated for _, calibrated in fits])
+        reason = None if repair.rule_ is not None else why_not_likeliest(estimator)
+        if isinstance(repair, Lift) or reason is not None:
+            because = "" if reason is None else f'. {reason}: rule="learnt" is made for that'
+            warn_about(bound_caveats(confidence.sentence and confidence.sentence + because))
         feature_attributes = {
             name: getattr(members[0].estimator, name)
             for name in ("n_features_in_", "feature_names_in_")
@@ -265,6 +281,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             repair_=repair,
             rule_=repair.rule_,
             learnt_rule_=learnt,
+            confidence_=confidence,
             _predicts_argmax=all(calibrated.is_argmax for _, calibrated in fits),
             calibrated_classifiers_=members,
             **feature_attributes,
@@ -548,7 +565,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def _new_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.method is None else "cord"
-        return new_repair(self.repair, self.preserve, default=default)
+        return new_repair(self.repair, self.preserve, default=default, prefer=self.prefer)
 
     def _new_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
         """Return a new calibrator, or a copy of the caller's."""
@@ -561,6 +578,57 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         return (
             calibrator.set_params(input=kind) if isinstance(calibrator, Calibrator) else calibrator
         )
+
+
+def _measure_confidence(repair: CORD | Lift, parts: Sequence[_CalibratedRows]) -> ConfidenceGap:
+    """Compare confidence and accuracy on the held-out rows; warn if every prediction is right."""
+    original, direct, prediction, labels = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("original", "direct", "prediction", "labels")
+    )
+    weights = [part.weight for part in parts if part.weight is not None]
+    weight = np.concatenate(weights) if weights else None
+    all_right = no_errors(prediction, labels, weight)
+    warn_about([] if all_right is None else [all_right])
+    construction = repair.construction_
+    if isinstance(construction, RankingConstruction):
+        construction = construction.levels[0]
+    return ConfidenceGap.of(
+        original,
+        direct,
+        repair.transform(original, direct, prediction=prediction),
+        prediction,
+        labels,
+        weight,
+        at_bound=construction.n_at_lower / construction.n,
+        honest=isinstance(repair, Lift) and repair.prefer == "confidence",
+    )
+
+
+def why_not_likeliest(estimator: object) -> str | None:
+    """Return why an estimator may deliberately not predict the likeliest class, if it shows.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> why_not_likeliest(LogisticRegression(class_weight="balanced"))
+    "LogisticRegression has class_weight='balanced'"
+    >>> why_not_likeliest(LogisticRegression())
+    """
+    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    nested = [estimator, *parameters.values()]
+    for part in nested:
+        name = type(part).__name__
+        if hasattr(part, "fit_resample"):
+            return f"{name} resamples the classes"
+        if name.endswith(("ThresholdClassifier", "ThresholdClassifierCV")):
+            return f"{name} predicts by a threshold"
+        own = part.get_params(deep=False) if hasattr(part, "get_params") else {}
+        for option, equal in (("class_weight", None), ("scale_pos_weight", 1)):
+            value = own.get(option)
+            if value is not None and value != equal:
+                return f"{name} has {option}={value!r}"
+    return None
 
 
 def _warn_about_missing_classes(folds: Sequence[Fold]) -> None:

@@ -269,7 +269,7 @@ DIRECT, CORDS, MINIMAL, RANKING, PROJECTION = "direct", "cord", "minimal", "rank
 # The direct output with CORD's stabilisation and nothing else, and minimal repair on top of it:
 # what they gain over their plain forms is not the repair's doing.
 STABILISED, STABLE_MINIMAL = "stabilised", "minimal stabilised"
-LIFT, CAPPED = "lift", "lift, capped"
+LIFT, LIKELY = "lift", "lift, likelihood"
 TARGETS = {"none": "target none", "reference": "target reference", "projected": "target projected"}
 RANKS = {2: "top 2", 5: "top 5"}
 # Repairs that are also measured by the ranks they keep.

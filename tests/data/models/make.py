@@ -55,10 +55,10 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
         "cord": CORD().fit(*pair),
         "cord-preserve-3": CORD(3).fit(*pair),
         "cord-ranking": CORD("ranking").fit(*pair),
-        "lift-raise": Lift("raise").fit(*pair, inputs["labels"]),
-        "lift-cap": Lift("cap").fit(*pair, inputs["labels"]),
+        "lift-confidence": Lift("confidence").fit(*pair, inputs["labels"]),
+        "lift-likelihood": Lift("likelihood").fit(*pair, inputs["labels"]),
         "cord-rule": CORD(rule=RULE).fit(*pair),
-        "lift-rule": Lift("cap", rule=RULE).fit(*pair, inputs["labels"]),
+        "lift-rule": Lift("likelihood", rule=RULE).fit(*pair, inputs["labels"]),
     }
     scores, labels = inputs["logits"], inputs["labels"]
     for key in calibrators.available():

@@ -33,7 +33,7 @@ from cordcal.repair.lift import Masses
 from cordcal_study.calibrators import NEED_FEATURES, bind_features, is_network, unsuited
 from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.data import Rows, SetFacts, cached_set
-from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT, Measured, measure_plainly
+from cordcal_study.repairs import CORDS, DIRECT, LIFT, LIKELY, Measured, measure_plainly
 from cordcal_study.specs import Benchmark, SetSpec
 
 # Raised when what is measured, or how it is stored, changes between versions.
@@ -167,7 +167,7 @@ class _TrialRows:
     def of(cls, calibration: Rows, evaluation: Rows, kind: Any) -> _TrialRows:
         fit = CheckedScores.from_scores(calibration.scores, kind, fitting=True)
         labels = calibration.labels
-        fit_cache = FitCache(fit, labels, None, Folds.of(fit.raw, labels, FOLDS, seed=0))
+        fit_cache = FitCache(fit, labels, None, Folds.of(fit.comparable(), labels, FOLDS, seed=0))
         return cls(
             fit_cache,
             fit,
@@ -213,7 +213,7 @@ class _TrialRows:
             elif masses is None:
                 continue
             else:
-                lift = Lift("cap" if repair == CAPPED else "raise")
+                lift = Lift("likelihood" if repair == LIKELY else "confidence")
                 labels = self.calibration.labels
                 tool = lift._fit(*rows, labels, self.fit.prediction, None, held_out=masses)
             at = self.original
@@ -288,7 +288,7 @@ def _of_set(plan: Plan, benchmark: Benchmark, spec: SetSpec, folder: Path) -> It
     facts = plan.facts(spec)
     missing = left_out(plan, benchmark, spec)
     keys = tuple(key for key in benchmark.calibrators if key not in missing)
-    repairs = (CORDS, LIFT, *((CAPPED,) if spec.group in plan.study.answers else ()))
+    repairs = (CORDS, LIFT, *((LIKELY,) if spec.group in plan.study.answers else ()))
     available, evaluated = facts.halves
     for rows in benchmark.rows:
         count = min(available, benchmark.max_rows) if isinstance(rows, str) else rows

@@ -10,10 +10,10 @@ from cordcal.calibrators import calibrator_class
 from cordcal_study.benchmark.trials import ALL
 from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.chapters import MAIN, Chapter, Entry, Table, number, shown_as, table_name, text
-from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
+from cordcal_study.repairs import CORDS, DIRECT, LIFT, LIKELY
 from cordcal_study.tidy import Result, means
 
-_REPAIRED = {CORDS: "CORD", LIFT: "lift", CAPPED: "lift, capped"}
+_REPAIRED = {CORDS: "CORD", LIFT: "lift", LIKELY: "lift, likelihood"}
 # Above this, the rows at the bound carry most of the overconfidence.
 _MOST = 0.5
 Values = Mapping[tuple[Any, ...], float]
@@ -136,7 +136,7 @@ def _reason(
             "second answer already has as much."
         )
     yield sentence
-    yield from _capped(values, [place for place in places if (*place, CAPPED, "nll") in values])
+    yield from _capped(values, [place for place in places if (*place, LIKELY, "nll") in values])
 
 
 def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
     if not places:
         return
     errors, losses = (
-        [fmean(values[*place, repair, measure] for place in places) for repair in (LIFT, CAPPED)]
+        [fmean(values[*place, repair, measure] for place in places) for repair in (LIFT, LIKELY)]
         for measure in ("ece", "nll")
     )
     yield (

@@ -38,14 +38,14 @@ from cordcal_study.chapters import (
     table_name,
     text,
 )
-from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
+from cordcal_study.repairs import CORDS, DIRECT, LIFT, LIKELY
 from cordcal_study.specs import Benchmark
 from cordcal_study.tidy import Result, means
 
 _MEASURES = ("accuracy", "nll", "nll_1e-6", "brier", "ece", "tpcr", "at_bound", "bound_gap", "gap")
 # The proper scores, by which outputs are ranked.
 _LOSSES = ("nll", "brier")
-_REPAIRS = {DIRECT: "", CORDS: " + CORD", LIFT: " + lift", CAPPED: " + lift, capped"}
+_REPAIRS = {DIRECT: "", CORDS: " + CORD", LIFT: " + lift", LIKELY: " + lift, likelihood"}
 # Kinds of sets by upper bounds, the last one open.
 _CLASSES = {"2 to 10 classes": 10, "11 to 100 classes": 100, "more than 100 classes": math.inf}
 _ACCURACIES = {"accuracy below 0.7": 0.7, "accuracy 0.7 to 0.9": 0.9, "accuracy above 0.9": 1.0}
@@ -72,7 +72,7 @@ def chapter(plan: Plan, results: Sequence[Result]) -> Chapter:
     """Return the chapter of the benchmark."""
     benchmark = plan.study.benchmark
     assert benchmark is not None
-    results = [result for result in results if result.repair != CAPPED]
+    results = [result for result in results if result.repair != LIKELY]
     unchanged = preserving(results)
     losses = {measure: Losses.of(results, measure) for measure in (*_LOSSES, "ece")}
     verdicts = [judge(claim, results) for claim in benchmark.claims]
