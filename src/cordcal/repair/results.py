@@ -386,7 +386,8 @@ class ConfidenceGap(Record):
         }
         return (
             f"{100 * self.at_bound:.0f} % of the predictions are kept against the evidence, which "
-            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): {other[self.repair]}; "
+            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): "
+            f"{other[self.repair]}; "
             'rule="learnt" has the probabilities of the evidence, from which the rule predicts; '
             "the direct probabilities change predictions"
         )
