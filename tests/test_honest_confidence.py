@@ -72,7 +72,7 @@ def test_the_sentence_names_what_can_be_done() -> None:
         "cord": 'repair="lift"',
     }
     for repair, way in ways.items():
-        text = str(ConfidenceGap(**gap, **losses, repair=repair))
+        text = str(ConfidenceGap(**gaps, **figures, repair=repair))
         assert way in text
         assert 'rule="learnt"' in text
         assert "costs 0.250 of NLL (0.500 → 0.750)" in text
