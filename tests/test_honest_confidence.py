@@ -58,14 +58,8 @@ def test_a_classifier_that_agrees_with_the_evidence_gets_all_three() -> None:
 
 
 def test_the_sentence_names_what_can_be_done() -> None:
-    gap = {
-        "n": 100,
-        "accuracy": 0.5,
-        "before": (0.1, 0.0, 0.2),
-        "after": (0.0, -0.1, 0.1),
-        "at_bound": 0.2,
-    }
-    losses = {"direct_nll": 0.5, "repaired_nll": 0.75}
+    gaps = {"before": (0.1, 0.0, 0.2), "after": (0.0, -0.1, 0.1)}
+    figures = {"n": 100, "accuracy": 0.5, "at_bound": 0.2, "direct_nll": 0.5, "repaired_nll": 0.75}
     ways = {
         "confidence": 'prefer="likelihood"',
         "likelihood": 'prefer="confidence"',
