@@ -39,11 +39,15 @@ for name, predicted in (("the weighted model", prediction), ("calibrated", usual
 # Keep the predictions
 # --------------------
 # By default cordcal makes the prediction the largest probability. Here that is too much to ask: a
-# row with 10 % would have to say 50 %. ``rule="learnt"`` asks for less. It finds one weight per
-# class, so that the prediction is the class with the largest *weight times probability*, and the
-# probabilities can stay where they belong.
+# row with 10 % would have to say 50 %, and ``fit`` warns that a quarter of the predictions are kept
+# against the evidence. ``rule="learnt"`` asks for less. It finds one weight per class, so that the
+# prediction is the class with the largest *weight times probability*, and the probabilities can
+# stay where they belong.
+import warnings
+
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 
+warnings.filterwarnings("ignore", message=".*are kept against the evidence")
 argmax = PreservingCalibratedClassifierCV(classifier, method="sigmoid").fit(X_train, y_train)
 learnt = PreservingCalibratedClassifierCV(classifier, method="sigmoid", rule="learnt")
 learnt.fit(X_train, y_train)

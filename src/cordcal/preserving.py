@@ -333,7 +333,7 @@ class PreservingCalibrator(Estimator):
             labels[rows],
             weight,
             at_bound=construction.n_at_lower / construction.n,
-            honest=isinstance(self.repair_, Lift) and self.repair_.prefer == "confidence",
+            repair=self.repair_.prefer if isinstance(self.repair_, Lift) else "cord",
         )
 
     def _fit_checked(

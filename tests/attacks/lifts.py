@@ -31,7 +31,8 @@ def trial(rng: Rng, folder: Path) -> int:
     hold(repaired.dtype == dtype, f"{repaired.dtype} came out of {dtype}")
     hold((repaired >= 0).all(), "a negative probability")
     hold(
-        strictly_top(repaired, prediction), f"a prediction that is not strictly the largest, {prefer}"
+        strictly_top(repaired, prediction),
+        f"a prediction that is not strictly the largest, {prefer}",
     )
     off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
     # Roundings to the dtype, at the bound of K entries alike; and entries that are almost zero.

@@ -47,7 +47,7 @@ def test_the_default_in_blocks(block_entries: Callable[[int], None]) -> None:
 def test_confidences_in_blocks(block_entries: Callable[[int], None]) -> None:
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.ones(CLASSES), ROWS)
-    confidence, prediction = rng.random(ROWS), rng.integers(CLASSES, size=ROWS)
+    confidence, prediction = rng.uniform(0.25, 1.0, ROWS), rng.integers(CLASSES, size=ROWS)
     expected = cordcal.lift_confidences(confidence, prediction, probabilities)
     block_entries(ENTRIES)
     result = cordcal.lift_confidences(confidence, prediction, probabilities)

@@ -481,6 +481,8 @@ class FitCache:
                 known = getattr(fit.model, "held_out_", None)
                 held_out = known or cross_fit(fit.model, self._fold_rows())
             fit.model._forget()
+            if not np.isfinite(held_out.likelihood).all():
+                return None, "it overflows on scores of this size"
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
         note = next(iter([*fit.warnings, *messages]), None)
@@ -491,7 +493,12 @@ class FitCache:
 def _record_warnings() -> Iterator[list[str]]:
     """Record the calibrators' warnings in this thread, also repeated ones: a blend chooses by them.
 
-    The standard library's filters belong to the process, so threads cannot use them.
+    The standard library's filters belong to the process, so threads cannot use them.  Scores of
+    any size overflow in some maps; these are left out by their results, not by NumPy's warnings.
     """
-    with collect_warnings() as messages, suppress_repeats(()):
+    with (
+        collect_warnings() as messages,
+        suppress_repeats(()),
+        np.errstate(over="ignore", invalid="ignore"),
+    ):
         yield messages

@@ -345,6 +345,8 @@ def _facts(result: Checked, scores: Scores, sentence: str) -> dict[str, str]:
     facts = {"rows": f"{result.n:,}", "classes": f"{scores.values.shape[1]:,}"}
     if result.n_changed is not None:
         facts["predictions changed"] = f"{result.n_changed:,} of {result.n:,}"
+    if result.n_moved_by_rounding:
+        facts["rounding to 4 decimals"] = f"would move {result.n_moved_by_rounding:,} predictions"
     for rate in result.certified:
         facts[f"wrong at {rate.threshold_text} or more"] = f"at most {rate.bound_text}"
     if sentence:

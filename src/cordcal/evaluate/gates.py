@@ -218,6 +218,8 @@ class Checked:
         The lowest confidence that reaches ``target_error``; None if none does.
     baseline : Baseline or None
         What a later check compares with; None without labels.
+    n_moved_by_rounding : int
+        Predictions that would differ if the probabilities were rounded to four decimals.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -227,6 +229,7 @@ class Checked:
     certified: tuple[CertifiedErrorRate, ...]
     target: CertifiedErrorRate | None
     baseline: Baseline | None = field(compare=False, repr=False)
+    n_moved_by_rounding: int = 0
 
     @property
     def outcome(self) -> Outcome:
@@ -242,6 +245,7 @@ class Checked:
             "outcome": self.outcome,
             "n": self.n,
             "n_changed": self.n_changed,
+            "n_moved_by_rounding": self.n_moved_by_rounding,
             "gates": [verdict.to_dict() for verdict in self.verdicts],
             "measures": dict(self.measures),
             "certified": [rate.to_dict() for rate in self.certified],
@@ -394,7 +398,14 @@ def check(
         if current is None or target_error is None
         else lowest_certified_threshold(current.rows, target_error, alpha=alpha),
         current,
+        _moved_by_rounding(matrix),
     )
+
+
+def _moved_by_rounding(matrix: ProbabilityMatrix) -> int:
+    """Count predictions that rounding to four decimals moves, as a screen or a file may do."""
+    rounded = replace(matrix, values=np.round(matrix.values.astype(np.float64), 4))
+    return int(np.count_nonzero(rounded.predictions() != matrix.predictions()))
 
 
 def _text_names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:

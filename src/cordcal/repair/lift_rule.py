@@ -32,6 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
@@ -293,7 +294,11 @@ def keep_prediction(
     rows = rebuild(direct, state.prediction, part, inside, inside_rest)
     if bool(xp.any(low)):
         # Only these rows are sorted.
-        rows[low] = rows_at_bound(direct[low], state.prediction[low], mass[low], prefer, margin)
+        some = rows_at_bound(direct[low], state.prediction[low], mass[low], prefer, margin)
+        if array_api_compat.is_jax_array(rows):
+            rows = rows.at[low].set(some)
+        else:
+            rows[low] = some
     return make_first(xp.astype(rows, dtype), state.prediction, class_weights)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -310,8 +311,8 @@ class ConfidenceGap(Record):
         The share of predictions that are kept against the evidence.
     direct_nll, repaired_nll : float
         The mean log loss of the direct and of the repaired probabilities.
-    honest : bool
-        Whether the repair keeps the confidence where predictions are kept against the evidence.
+    repair : {"confidence", "likelihood", "cord"}
+        What Lift prefers, or CORD.
 
     Examples
     --------
@@ -330,7 +331,7 @@ class ConfidenceGap(Record):
     at_bound: float
     direct_nll: float
     repaired_nll: float
-    honest: bool = True
+    repair: Literal["confidence", "likelihood", "cord"] = "confidence"
 
     @classmethod
     def of(
@@ -343,7 +344,7 @@ class ConfidenceGap(Record):
         weight: Vector | None = None,
         *,
         at_bound: float,
-        honest: bool = True,
+        repair: Literal["confidence", "likelihood", "cord"] = "confidence",
     ) -> ConfidenceGap:
         """Measure labelled rows."""
         at = np.arange(len(labels))
@@ -369,7 +370,7 @@ class ConfidenceGap(Record):
             at_bound=at_bound,
             direct_nll=loss(direct),
             repaired_nll=loss(repaired),
-            honest=honest,
+            repair=repair,
         )
 
     @property
@@ -378,14 +379,15 @@ class ConfidenceGap(Record):
         if self.at_bound < MANY_AT_BOUND:
             return ""
         cost = self.repaired_nll - self.direct_nll
-        way = (
-            'prefer="likelihood" has a lower log loss and a confidence that is too high'
-            if self.honest
-            else 'prefer="confidence" has an honest confidence and a higher log loss'
-        )
+        other = {
+            "confidence": 'prefer="likelihood" has a lower log loss and a confidence too high',
+            "likelihood": 'prefer="confidence" has an honest confidence and a higher log loss',
+            "cord": 'repair="lift" learns an honest confidence from labels',
+        }
         return (
             f"{100 * self.at_bound:.0f} % of the predictions are kept against the evidence, which "
-            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): {way}; "
+            f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): "
+            f"{other[self.repair]}; "
             'rule="learnt" has the probabilities of the evidence, from which the rule predicts; '
             "the direct probabilities change predictions"
         )

@@ -601,7 +601,7 @@ def _measure_confidence(repair: CORD | Lift, parts: Sequence[_CalibratedRows]) -
         labels,
         weight,
         at_bound=construction.n_at_lower / construction.n,
-        honest=isinstance(repair, Lift) and repair.prefer == "confidence",
+        repair=repair.prefer if isinstance(repair, Lift) else "cord",
     )
 
 
