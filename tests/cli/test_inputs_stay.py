@@ -35,7 +35,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     """Files of every kind that a command reads."""
     names = ("ant", "bee", "cat")
     for name, values in (("s", logits), ("q", softmax(logits / 2, axis=1))):
-        header = ",".join((*names, "label"))
+        header = ",".join((*(f"p_{name}" for name in names), "label"))
         rows, file = np.column_stack([values, labels]), tmp_path / f"{name}.csv"
         np.savetxt(file, rows, "%.9g", delimiter=",", header=header, comments="")
         (tmp_path / name).mkdir()
