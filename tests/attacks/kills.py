@@ -1,4 +1,4 @@
-"""Processes killed at any moment: outputs whole or absent; a folder continues, a file starts again."""
+"""Processes killed at any moment: outputs whole or absent, and the same when run again."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "network_output",
-    "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column", "groups_column",
-    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
+    "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column",
+    "groups_column", "calibrator", "repair", "preserve",
     "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error",
