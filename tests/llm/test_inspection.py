@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import cordcal
 from cordcal.cli import main
 from cordcal.llm import inspect_answers
 
