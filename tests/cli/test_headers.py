@@ -27,7 +27,8 @@ def scores(call, tmp_path: Path) -> np.ndarray:
     top = 0.02 + 0.96 * rng.beta(2.0 + 2.0 * labels, 4.0 - 2.0 * labels)
     result = np.column_stack([1.0 - top, top])
     head = "1,0"
-    np.savetxt(tmp_path / "s.csv", result, delimiter=",", header=head, comments="", fmt="%.6f")
+    reverse = result[:, ::-1]
+    np.savetxt(tmp_path / "s.csv", reverse, delimiter=",", header=head, comments="", fmt="%.6f")
     np.save(tmp_path / "y.npy", labels)
     np.savez(tmp_path / "s.npz", probs=result, labels=labels)
     fit = ("fit", "s.npz", "--calibrator", "ts", "--output", "m.safetensors")
@@ -74,9 +75,7 @@ def test_parts_and_the_next_step_keep_the_answer(call, tmp_path: Path, scores: n
 
 
 def test_columns_headed_in_another_order(call, tmp_path: Path, scores: np.ndarray) -> None:
-    np.savetxt(
-        tmp_path / "r.csv", scores[:, ::-1], delimiter=",", header="1,0", comments="", fmt="%.6f"
-    )
+    np.savetxt(tmp_path / "r.csv", scores, delimiter=",", header="0,1", comments="", fmt="%.6f")
     for original in ("s.csv", "s.npz"):
         pair = ("--original", original, "--direct", "r.csv", "--header")
         code, output, _ = call("audit", *pair, "--json")

@@ -22,9 +22,8 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "network_output",
-    "key", "columns", "labels_column", "decimal", "encoding", "names",
-    "weights_column", "groups_column",
-    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
+    "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column",
+    "groups_column", "calibrator", "repair", "preserve",
     "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error",
@@ -36,7 +35,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     """Files of every kind that a command reads."""
     names = ("ant", "bee", "cat")
     for name, values in (("s", logits), ("q", softmax(logits / 2, axis=1))):
-        header = ",".join((*names, "label"))
+        header = ",".join((*(f"p_{name}" for name in names), "label"))
         rows, file = np.column_stack([values, labels]), tmp_path / f"{name}.csv"
         np.savetxt(file, rows, "%.9g", delimiter=",", header=header, comments="")
         (tmp_path / name).mkdir()

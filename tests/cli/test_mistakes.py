@@ -213,7 +213,7 @@ def test_rows_of_nan_are_skipped_in_every_command(
     np.savez(tmp_path / "sound.npz", logits=logits[mask], labels=labels[mask])
     np.savez(tmp_path / "holes.npz", logits=holes, labels=labels)
     cells = [",".join(map(str, row)).replace("nan", "") for row in holes.tolist()]
-    (tmp_path / "holes.csv").write_text("\n".join(["ant,bee,wasp", *cells]))
+    (tmp_path / "holes.csv").write_text("\n".join(["p_ant,p_bee,p_wasp", *cells]))
     assert call("fit", "sound.npz", *TS, "--output", "sound.safetensors")[0] == 0
     code, _, errors = call("fit", "holes.npz", *TS)
     assert "row 0 contains NaN" in errors

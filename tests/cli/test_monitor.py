@@ -111,9 +111,9 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     assert call("monitor", "add", "s", "applied.npz")[0] == 0
 
 
-@pytest.mark.parametrize("names", ["0,1", "cat,dog"])
+@pytest.mark.parametrize("names", ["0,1", "p_cat,p_dog"])
 def test_partial_labels_get_a_way_to_add_them(call, tmp_path: Path, names: str) -> None:
-    lines = [f"{names},label", "0.9,0.1,", f"0.2,0.8,{names.split(',')[1]}"]
+    lines = [f"{names},label", "0.9,0.1,", f"0.2,0.8,{names.split(',')[1].removeprefix('p_')}"]
     (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
     np.savez(tmp_path / "b.npz", probs=[[0.9, 0.1], [0.2, 0.8]] * 50)
     assert call("monitor", "init", "s", "--baseline", "b.npz")[0] == 0

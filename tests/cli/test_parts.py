@@ -225,7 +225,6 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
     assert (code, problem["argument"]) == (2, "out")
     assert "parts" in problem["reason"]
     assert "--resume" in problem["hint"]
-    assert "--force" in problem["hint"]
     code, out, _ = call(*killed, "--json", "--resume")
     assert (code, json.loads(out)["resumed"]) == (0, 150)
 

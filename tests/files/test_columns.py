@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cordcal._errors import InputError
+from cordcal import InputError
 from cordcal.files import open_scores, read_scores
 from cordcal.files.columns import ColumnSpec, choose_columns
 from errors import refused

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cordcal.files import open_scores, read_scores, replacing
-from cordcal.files.scores import looks_like
+from cordcal.files.kinds import looks_like
 from errors import refused
 
 arrow = pytest.importorskip("pyarrow")

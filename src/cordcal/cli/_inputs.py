@@ -103,7 +103,7 @@ def read_groups(
     """
     if path is None and column is None:
         return None
-    from cordcal.files.scores import read_vector
+    from cordcal.files.sources import read_vector
 
     groups = read_vector(path or scores, column, text=inputs.text_options())
     if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them

@@ -245,7 +245,7 @@ def _read(
 
 def _has_columns(path: str, patterns: Sequence[str], inputs: InputOptions) -> bool:
     from cordcal.files.columns import matching
-    from cordcal.files.scores import open_source
+    from cordcal.files.sources import open_source
 
     return path == "-" or bool(matching(patterns, open_source(path, inputs.text_options()).names))
 

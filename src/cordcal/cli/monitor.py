@@ -207,7 +207,7 @@ def label(
 ) -> None:
     """Add labels of rows that were added without them."""
     from cordcal.evaluate.monitor import Monitor
-    from cordcal.files.scores import parse_labels
+    from cordcal.files.sources import parse_labels
 
     with Monitor.updating(state) as monitor:
         ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)

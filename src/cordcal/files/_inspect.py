@@ -16,18 +16,10 @@ from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec, TextOptions
 from cordcal.files.disk import open_regular, parts_of
+from cordcal.files.kinds import MIN_ROWS_TO_JUDGE, check_whole_vectors, sum_deviation
 from cordcal.files.models import is_model, load
-from cordcal.files.scores import (
-    BATCH_BYTES,
-    MIN_ROWS_TO_JUDGE,
-    ArraySource,
-    ScoreFile,
-    TableSource,
-    check_whole_vectors,
-    open_source,
-    parse_labels,
-    sum_deviation,
-)
+from cordcal.files.scores import BATCH_BYTES, ScoreFile
+from cordcal.files.sources import ArraySource, TableSource, open_source, parse_labels
 
 # Matrices that are not scores.
 _FEATURES = ("features", "embeddings")

@@ -672,7 +672,7 @@ def _finished_parts(
         raise InputError(
             str(folder),
             f"already contains {len(existing):,} parts",
-            "pass {option} to keep those that are up to date, or overwrite=True",
+            "pass {option} to keep those that are up to date",
             option=("resume", "True"),
         )
     folder.mkdir(parents=True, exist_ok=True)

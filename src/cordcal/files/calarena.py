@@ -18,7 +18,8 @@ from cordcal._numeric.types import NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal.files.arrays import HDF5, ArrayFile, Hdf5File
 from cordcal.files.disk import InputFile, open_regular
-from cordcal.files.scores import Scores, check_values
+from cordcal.files.kinds import check_values
+from cordcal.files.scores import Scores
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 

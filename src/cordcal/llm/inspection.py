@@ -1,4 +1,4 @@
-"""Look into a file of answers: its layout, its contents, and the command that reads it."""
+"""Look into a file of answers: its layout, its contents, and the call that reads it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
     -------
     contents : dict or None
         ``file``, ``format``, then the facts about it; ``problems``, a list of sentences; and
-        ``next_step``, the command to run.
+        ``next_step``, the call that reads it.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from cordcal.files import Scores, read_scores
 from cordcal.files.arrays import ArrayFile, open_arrays
 from cordcal.files.calarena import parts_of
 from cordcal.files.disk import InputFile
-from cordcal.files.scores import is_file
+from cordcal.files.sources import is_file
 from cordcal_study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]
