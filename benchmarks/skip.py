@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 from scipy.special import softmax
 
 import cordcal

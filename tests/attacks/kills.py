@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cordcal.pipeline.applying import CalibratedRows, apply_model
-
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, scores
