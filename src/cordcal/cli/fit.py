@@ -145,7 +145,7 @@ def fit(
         if calibrator is not None:
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
-        cordcal.PreservingCalibrator(calibrator, **options)._new_repair()  # refuses others
+        cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
         if not isinstance(weights, str):

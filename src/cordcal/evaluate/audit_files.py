@@ -65,10 +65,10 @@ def construct_from_files(
     skipped : Counter
         How many rows were skipped, by reason.
     """
-    state = cord._new_state(direct.classes)
+    state = cord.new_state(direct.classes)
     files = {"original": original.without_labels(), "direct": direct.without_labels()}
     skipped = append_rows(state, files, on_error, progress)
-    cord._constructed(state.construct())
+    cord.adopt_construction(state.construct())
     return skipped
 
 
@@ -258,7 +258,7 @@ class _DescribePart:
             rows = sum(len(batch) for batch in original.without_labels())
         if not self.with_state:
             return _PartState(rows, None, names)
-        state = CORD()._new_state(direct.classes, None)
+        state = CORD().new_state(direct.classes, None)
         unlabelled = {name: file.without_labels() for name, file in files.items()}
         append_rows(state, unlabelled, self.on_error)
         return _PartState(rows, state if state.classes else None, names)

@@ -635,7 +635,7 @@ def describe_job(work: PartWork) -> str:
     """Return a digest of all that an output depends on except its input."""
     from cordcal._version import __version__
 
-    arrays, meta = work.model._state()
+    arrays, meta = work.model.to_state()
     reading = [repr(getattr(reader, "keywords", None)) for reader in work.readers]
     facts = [__version__, meta, asdict(work.options), reading]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())

@@ -368,10 +368,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         (member,) = self.calibrated_classifiers_
         names = to_numpy(self.classes_).tolist()
-        calibrator = PreservingCalibrator._from_fitted(
+        calibrator = PreservingCalibrator.from_fitted(
             member.calibrator, self.repair_, member.kind, names
         )
-        calibrator._prediction_given = self.rule_ is not None and not self._predicts_argmax
+        calibrator.needs_prediction = self.rule_ is not None and not self._predicts_argmax
         return calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -412,7 +412,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 raise ValueError(f"method is {self.method!r}; choose one of {', '.join(known)}")
         elif self.method is not None:
             adapted(self.method, "probabilities", "method")
-        self._new_repair()  # raises if the repair is invalid
+        self.make_repair()  # raises if the repair is invalid
         if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
             raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
         if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
@@ -515,15 +515,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         checked = outputs.checked()
         labels = rows.labels[indices]
         weight = None if rows.weight is None else rows.weight[indices]
-        calibrator = self._new_calibrator(scorer)
+        calibrator = self.make_calibrator(scorer)
         if isinstance(calibrator, SklearnCalibrator):
             calibrator.fit(outputs.scores, labels, weight)
         else:
             fit_calibrator(calibrator, checked, labels, weight)
         member = Member(scorer.estimator, rows.classes, rows.target_classes, calibrator)
         masses = None
-        if isinstance(self._new_repair(), Lift):
-            new = functools.partial(self._new_calibrator, scorer)
+        if isinstance(self.make_repair(), Lift):
+            new = functools.partial(self.make_calibrator, scorer)
             masses = masses_held_out(calibrator, new, checked, labels, weight)
         direct = member.direct(outputs, checked)
         return member, _CalibratedRows(
@@ -548,7 +548,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         rule, learnt = self.rule, None
         if self._learns_rule:
             rule, learnt = learn_rule(direct, prediction, weight)
-        repair = self._new_repair().set_params(rule=rule)
+        repair = self.make_repair().set_params(rule=rule)
         if isinstance(repair, CORD):
             return repair.fit(original, direct, prediction=prediction, sample_weight=weight), learnt
         labels = np.concatenate([part.labels for part in parts])
@@ -557,17 +557,18 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        return repair._fit(original, direct, labels, prediction, weight, held_out=held_out), learnt
+        repair.fit_checked(original, direct, labels, prediction, weight, held_out=held_out)
+        return repair, learnt
 
     @property
     def _learns_rule(self) -> bool:
         return isinstance(self.rule, str) and self.rule == "learnt"
 
-    def _new_repair(self) -> CORD | Lift:
+    def make_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.method is None else "cord"
         return new_repair(self.repair, self.preserve, default=default, prefer=self.prefer)
 
-    def _new_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
+    def make_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
         """Return a new calibrator, or a copy of the caller's."""
         kind: Kind = scorer.kind
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
