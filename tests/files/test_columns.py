@@ -91,6 +91,12 @@ def test_the_classes_of_a_model_name_the_columns() -> None:
     assert choose("z_dog,z_cat,cat,dog", ColumnSpec(pattern=("z_*",))).columns == ("z_dog", "z_cat")
 
 
+def test_longer_numbers_are_not_classes_with_a_prefix() -> None:
+    spec = ColumnSpec(classes=("0", "1", "2"))
+    assert isinstance(choose("11,note,12,10", spec), InputError)
+    assert choose("p1,p2,p0", spec).class_names == ("1", "2", "0")
+
+
 def test_columns_that_apply_wrote() -> None:
     names = "l_a,l_b,age,prediction:i,prediction_name:t,confidence,p_a,p_b,direct_a,direct_b,row:i"
     assert choose(names, role="repaired").columns == ("p_a", "p_b")

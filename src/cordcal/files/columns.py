@@ -334,7 +334,10 @@ def _patterns_of(headings: Sequence[str], classes: Sequence[str]) -> list[str]:
         start = heading.find(classes[0])
         while start >= 0:
             before, behind = heading[:start], heading[start + len(classes[0]) :]
-            if before + behind and all(f"{before}{name}{behind}" in known for name in classes):
+            # 10, 11 and 12 are not the classes 0, 1 and 2 with a prefix.
+            cuts_number = before[-1:].isdigit() or behind[:1].isdigit()
+            fits = all(f"{before}{name}{behind}" in known for name in classes)
+            if before + behind and fits and not (cuts_number and classes[0].isdigit()):
                 patterns.append(f"{before}*{behind}")
             start = heading.find(classes[0], start + 1)
     return list(dict.fromkeys(patterns))
