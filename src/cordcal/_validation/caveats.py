@@ -419,9 +419,9 @@ def _unseen_classes(labels: Labels, classes: int, names: Sequence[str] | None) -
 
 
 def no_errors(prediction: Classes, labels: Labels, weight: Vector | None) -> Caveat | None:
-    """Detect labels that agree with every prediction."""
-    wrong = prediction != labels
-    if wrong.any() if weight is None else (weight[wrong] > 0.0).any():
+    """Detect labels that agree with every prediction; among few rows that happens by chance."""
+    counted = np.ones(len(labels), dtype=bool) if weight is None else weight > 0.0
+    if counted.sum() < MIN_ROWS_TO_FIT or (prediction != labels)[counted].any():
         return None
     return Caveat(
         "errors",

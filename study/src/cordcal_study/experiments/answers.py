@@ -136,11 +136,13 @@ def _reason(
             "second answer already has as much."
         )
     yield sentence
-    yield from _capped(values, [place for place in places if (*place, LIKELY, "nll") in values])
+    yield from _with_likelihood(
+        values, [place for place in places if (*place, LIKELY, "nll") in values]
+    )
 
 
-def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield what lift gains and loses if it takes probability from the other answers instead."""
+def _with_likelihood(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield what lift gains and loses if it prefers the likelihood."""
     if not places:
         return
     errors, losses = (
@@ -148,8 +150,8 @@ def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
         for measure in ("ece", "nll")
     )
     yield (
-        f"With a cap, lift takes probability from the other answers instead of raising the kept "
-        f"one: ECE goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from "
+        f"If it prefers the likelihood, lift raises the kept answer instead of lowering the "
+        f"others: ECE goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from "
         f"{losses[0]:.3f} to {losses[1]:.3f}."
     )
 
