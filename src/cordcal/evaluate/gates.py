@@ -221,13 +221,10 @@ class Checked:
         The lowest confidence that reaches ``target_error``; None if none does.
     baseline : Baseline or None
         What a later check compares with; None without labels.
-    <<<<<<< HEAD
     n_moved_by_rounding : int
         Predictions that would differ if the probabilities were rounded to four decimals.
-    =======
     caveats : tuple of str
         Reasons to doubt bounds and intervals.
-    >>>>>>> gates
     """
 
     verdicts: tuple[Verdict, ...]
