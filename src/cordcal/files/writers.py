@@ -19,6 +19,7 @@ import pyarrow.parquet
 
 from cordcal._errors import InputError
 from cordcal.files.output import OutputFormat, OutputRows
+from cordcal.files.tables import size_of
 from cordcal.files.text import JSON, decode_json, encode_json
 
 # A quarter of Arrow's default, because unfinished pages take memory.
@@ -156,7 +157,7 @@ class _TextWriter(TableWriter):
         return self._encode(output_table(rows, self.format))
 
     def _encode(self, table: pa.Table) -> list[Any]:
-        if table.nbytes > _MAX_TEXT_BYTES and len(table) > 1:
+        if size_of(table) > _MAX_TEXT_BYTES and len(table) > 1:
             middle = len(table) // 2
             return self._encode(table.slice(0, middle)) + self._encode(table.slice(middle))
         return [_data(self._lines(table))] if len(table) else []
@@ -315,7 +316,8 @@ def json_text(column: pa.Array, field: pa.Field) -> pa.Array:
     if field.metadata == JSON and kind == pa.string():
         return column
     if types.is_floating(kind):
-        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        wide = column.cast(pa.float32()) if types.is_float16(kind) else column
+        finite = pc.if_else(pc.is_finite(wide), column, pa.scalar(None, kind))
         return pc.fill_null(plain_text(finite, field), "null")
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_nested(kind):
         return pc.fill_null(plain_text(column, field), "null")
