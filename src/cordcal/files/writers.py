@@ -317,7 +317,7 @@ def json_text(column: pa.Array, field: pa.Field) -> pa.Array:
         return column
     if types.is_floating(kind):
         wide = column.cast(pa.float32()) if types.is_float16(kind) else column
-        finite = pc.if_else(pc.is_finite(wide), column, pa.scalar(None, kind))
+        finite = pc.if_else(pc.is_finite(wide), wide, pa.scalar(None, wide.type))
         return pc.fill_null(plain_text(finite, field), "null")
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_nested(kind):
         return pc.fill_null(plain_text(column, field), "null")
