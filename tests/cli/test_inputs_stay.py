@@ -23,8 +23,8 @@ TS = ("--calibrator", "ts")
 NO_FILES = {
     "network_output",
     "key", "columns", "labels_column", "weights_column", "groups_column",
-    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "prefer", "preserve",
-    "rule", "on_error", "scheduler", "most", "least", "file",
+    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "prefer",
+    "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error",
 }  # fmt: skip
