@@ -284,7 +284,7 @@ def test_the_ways_out_are_named_where_many_predictions_are_kept_against_the_evid
         assert abs(kept.gap.after[0]) < 0.02
         low, high = kept.gap.after[1:]
         assert low < kept.gap.after[0] < high
-        text = " ".join(recommendation.sentences(comparison))
+        text = str(comparison.recommendation)
         assert "Confidence minus accuracy" in text
         assert f"{100 * kept.gap.at_bound:.1f} % of the predictions are kept" in text
         for way in ('prefer="likelihood" (NLL', 'rule="learnt"', "the direct probabilities (NLL"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -218,8 +217,7 @@ def _describe_confidence(gap: ConfidenceGap | None) -> list[tuple[str, str]]:
         ("Against the evidence", f"{100 * gap.at_bound:.1f} % of the predictions are kept so"),
     ]
     if gap.sentence:
-        # As options of the command.
-        lines.append(("Note", re.sub(r'(\w+)="(\w+)"', r"--\1 \2", gap.sentence)))
+        lines.append(("Note", gap.sentence))
     return lines
 
 

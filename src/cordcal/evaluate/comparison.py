@@ -279,6 +279,7 @@ class Comparison:
             simpler=advice.simpler,
             if_changing=advice.if_changing,
             with_rule=advice.with_rule,
+            confidence=advice.confidence,
         )
 
     def _settings(self) -> dict[str, str | int]:

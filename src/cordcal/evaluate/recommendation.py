@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordcal._errors import option_text
 from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
@@ -107,6 +108,9 @@ class Recommendation(Record):
         more accurate than the classifier.
     rule : RuleOffer or None
         What a learnt rule saves if the default is recommended; None if that is not clear.
+    confidence : str
+        Confidence minus accuracy before and after lift, the share of predictions kept against the
+        evidence, and from 5 % on what that costs and the ways out; empty without lift.
     blocking : tuple of Caveat
         The caveats that rule out a recommendation; empty if there is one.
 
@@ -117,10 +121,11 @@ class Recommendation(Record):
     >>> labels = rng.integers(3, size=600)
     >>> logits = 6.0 * np.eye(3)[labels] + 6.0 * rng.normal(size=(600, 3))
     >>> comparison = cordcal.compare(logits, labels, ["ts", "vs", "blend"])
-    >>> print(comparison.recommendation)
+    >>> print(comparison.recommendation)  # doctest: +ELLIPSIS
     Recommended: blend + lift (the default). No other option is clearly better.
-    Predictions changed: 0 of 300. NLL 2.4282 → 0.8832, ECE 33.36 % → 8.56 %.
-    Simpler alternatives, as good within noise: ts, vs + lift.
+    Predictions changed: 0 of 300. NLL 2.4282 → 0.8826, ECE 33.36 % → 8.97 %.
+    Confidence minus accuracy: +33.4 points [+27.9, +38.8] → +7.3 points [+2.0, +12.5]. 2.0 % ...
+    Simpler alternatives, as good within noise: ts, vs + CORD.
     If predictions may change: no calibrator is clearly more accurate.
     """
 
@@ -136,6 +141,7 @@ class Recommendation(Record):
     alternatives: tuple[Alternative, ...] = ()
     changing: ChangedPredictions | None = None
     rule: RuleOffer | None = None
+    confidence: str = ""
     blocking: tuple[Caveat, ...] = ()
 
     @property
@@ -152,7 +158,7 @@ class Recommendation(Record):
             return "No recommendation"
         if self.key == ORIGINAL[0]:
             return f"Recommended: keep {self.name}"
-        rule = "" if self.rule is None else ', with rule="learnt"'
+        rule = "" if self.rule is None else f", with {option_text('rule', 'learnt')}"
         return f"Recommended: {self.name}{' (the default)' if self.is_default else ''}{rule}"
 
     @property
@@ -205,7 +211,7 @@ class Recommendation(Record):
         )
 
     def __str__(self) -> str:
-        others = (self.with_rule, self.figures, self.simpler, self.if_changing)
+        others = (self.with_rule, self.figures, self.confidence, self.simpler, self.if_changing)
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
 
@@ -242,6 +248,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         alternatives=tuple(_alternatives(comparison, chosen)),
         changing=_changing(comparison),
         rule=_rule(comparison) if chosen == DEFAULT else None,
+        confidence=_describe_confidence(comparison, chosen),
     )
 
 
@@ -381,7 +388,6 @@ def sentences(comparison: Comparison) -> list[str]:
         _describe_classifier(comparison),
         *_describe_changes(comparison),
         *_describe_constraint(comparison),
-        *_describe_confidence(comparison),
         *([f"Not run: {', '.join(comparison.left_out)}."] if comparison.left_out else []),
     ]
 
@@ -437,34 +443,30 @@ def _describe_constraint(comparison: Comparison) -> list[str]:
     ]
 
 
-def _describe_confidence(comparison: Comparison) -> list[str]:
+def _describe_confidence(comparison: Comparison, chosen: Output) -> str:
     """Compare confidence and accuracy; from 5 % of rows at the bound on, name the ways out."""
-    key, kind = comparison.recommendation.key, comparison.recommendation.output
-    if key is None or kind != "lift":
-        key, kind = DEFAULT
-    kept = next((entry.kept for entry in comparison if entry.key == key), None)
-    if kept is None:
-        return []
-    first = str(kept.gap).splitlines()[0]
-    share = f"{100 * kept.gap.at_bound:.1f} % of the predictions are kept against the evidence"
-    lines = [f"{first} {share}."]
-    if kept.gap.at_bound < MANY_AT_BOUND:
-        return lines
-    entry = comparison[key]
-    offer = entry.rule
+    key = chosen[0] if chosen[1] == "lift" else DEFAULT[0]
+    entry = next((entry for entry in comparison if entry.key == key), None)
+    if entry is None or entry.kept is None:
+        return ""
+    gap, likelihood = entry.kept.gap, entry.kept.likelihood
+    first = str(gap).splitlines()[0]
+    text = f"{first} {100 * gap.at_bound:.1f} % of the predictions are kept against the evidence"
+    if gap.at_bound < MANY_AT_BOUND:
+        return f"{text}."
+    nll, ece = number("nll", likelihood["nll"]), number("ece", likelihood["ece"])
+    rule = "" if entry.rule is None else f" (NLL {number('nll', entry.rule.nll)})"
     ways = [
-        f'prefer="likelihood" (NLL {number("nll", kept.likelihood["nll"])}, ECE '
-        f"{number('ece', kept.likelihood['ece'])})",
-        'rule="learnt"' + ("" if offer is None else f" (NLL {number('nll', offer.nll)})"),
+        f"{option_text('prefer', 'likelihood')} (NLL {nll}, ECE {ece})",
+        f"{option_text('rule', 'learnt')}{rule}",
         f"the direct probabilities (NLL {number('nll', entry.direct['nll'])}), which change "
         f"{entry.changes.n_changed:,} predictions",
     ]
-    cost = kept.gap.repaired_nll - kept.gap.direct_nll
-    lines.append(
-        f"That costs {cost:.4f} of NLL against the direct probabilities. The ways out: "
+    cost = gap.repaired_nll - gap.direct_nll
+    return (
+        f"{text}, which costs {cost:.4f} of NLL against the direct probabilities. The ways out: "
         f"{'; '.join(ways)}."
     )
-    return lines
 
 
 def describe_output(output: Output) -> str:

@@ -578,6 +578,8 @@ class Advice:
     simpler, if_changing, with_rule : str
         The simpler options, and what changing predictions or a learnt rule would bring, each as
         a short text behind its label and a colon; empty if there is nothing to say.
+    confidence : str
+        Confidence minus accuracy before and after, likewise.
     """
 
     output: Output | None
@@ -587,6 +589,7 @@ class Advice:
     simpler: str = ""
     if_changing: str = ""
     with_rule: str = ""
+    confidence: str = ""
 
 
 @dataclass(frozen=True)

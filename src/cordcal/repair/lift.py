@@ -86,7 +86,7 @@ class Lift(FittedRepair):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=200)
-    >>> original = rng.dirichlet(np.ones(3), 200) / 2 + np.eye(3)[labels] / 2
+    >>> original = 0.8 * rng.dirichlet(np.ones(3), 200) + 0.2 * np.eye(3)[labels]
     >>> direct = rng.dirichlet(np.ones(3), 200) / 2 + original / 2
     >>> lift = Lift().fit(original, direct, labels)
     >>> bool((lift.transform(original, direct).argmax(axis=1) == original.argmax(axis=1)).all())
@@ -519,13 +519,13 @@ def lift_confidences(
 
     Examples
     --------
-    >>> lift_confidences([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]).round(3)
-    array([[0.9  , 0.06 , 0.04 ],
-           [0.467, 0.067, 0.467]])
     >>> rest = [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]
-    >>> lift_confidences([0.9, 0.4], [0, 2], rest, mode="cap").round(3)
+    >>> lift_confidences([0.9, 0.4], [0, 2], rest).round(3)
     array([[0.9 , 0.06, 0.04],
            [0.4 , 0.2 , 0.4 ]])
+    >>> lift_confidences([0.9, 0.4], [0, 2], rest, prefer="likelihood").round(3)
+    array([[0.9  , 0.06 , 0.04 ],
+           [0.462, 0.075, 0.463]])
     """
     check_prefer(prefer)
     matched = match(

@@ -391,7 +391,7 @@ def pool_low(
     Examples
     --------
     >>> b = np.array([0.1, 0.2, 0.5, 0.9])
-    >>> curve = pool_low(IDENTITY, b, 1.0 - b, 0.25, None)
+    >>> curve = pool_low(IDENTITY, b, 1.0 - b, 0.2, None)
     >>> round(curve.pooled_below, 3), round(curve.pooled, 3)
     (0.7, 0.267)
     """

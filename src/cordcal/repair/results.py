@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._errors import option_text
 from cordcal._numeric.types import Floats, Meta, Record, Vector
 from cordcal.repair.lift_rule import Curve, Prefer
 
@@ -321,7 +322,7 @@ class ConfidenceGap(Record):
     >>> unsure = np.array([[0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]])
     >>> gap = ConfidenceGap.of(sure, unsure, unsure, sure.argmax(axis=1), labels, at_bound=0.0)
     >>> print(gap)
-    Confidence minus accuracy: +12.5 points [−30.8, +55.8] → +0.0 points [−40.3, +40.3].
+    Confidence minus accuracy: +12.5 points [−31.5, +56.5] → +0.0 points [−33.9, +33.9].
     """
 
     n: int
@@ -379,17 +380,23 @@ class ConfidenceGap(Record):
         if self.at_bound < MANY_AT_BOUND:
             return ""
         cost = self.repaired_nll - self.direct_nll
-        other = {
-            "confidence": 'prefer="likelihood" has a lower log loss and a confidence too high',
-            "likelihood": 'prefer="confidence" has an honest confidence and a higher log loss',
-            "cord": 'repair="lift" learns an honest confidence from labels',
-        }
+        other, gain = {
+            "confidence": (
+                ("prefer", "likelihood"),
+                "has a lower log loss and a confidence too high",
+            ),
+            "likelihood": (
+                ("prefer", "confidence"),
+                "has an honest confidence and a higher log loss",
+            ),
+            "cord": (("repair", "lift"), "learns an honest confidence from labels"),
+        }[self.repair]
         return (
             f"{100 * self.at_bound:.0f} % of the predictions are kept against the evidence, which "
             f"costs {cost:.3f} of NLL ({self.direct_nll:.3f} → {self.repaired_nll:.3f}): "
-            f"{other[self.repair]}; "
-            'rule="learnt" has the probabilities of the evidence, from which the rule predicts; '
-            "the direct probabilities change predictions"
+            f"{option_text(*other)} {gain}; {option_text('rule', 'learnt')} has the probabilities "
+            "of the evidence, from which the rule predicts; the direct probabilities change "
+            "predictions"
         )
 
     def __str__(self) -> str:

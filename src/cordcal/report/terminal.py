@@ -223,7 +223,10 @@ def describe_option(data: ReportData) -> str:
     if output == "direct":
         title = ", ".join([*([title] if title else []), "needs no repair"])
     option = option_name(key, output)
-    return f"{option} ({title})" if title else option
+    rule = ""
+    if data.advice is not None and data.advice.with_rule:
+        rule = f", with {option_text('rule', 'learnt')}"
+    return f"{option} ({title}){rule}" if title else option
 
 
 def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
@@ -238,6 +241,7 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
         shown = [metric for metric in ("nll", "ece") if metric in before]
         changes = [format_change(metric, before, row.measures) for metric in shown]
         yield ", ".join(METRICS[metric].short for metric in shown), ", ".join(changes)
+    yield "Confidence − accuracy", advice.confidence.partition(": ")[2]
     yield _SIMPLER, advice.simpler.partition(": ")[2]
     yield f"With {option_text('rule', 'learnt')}", advice.with_rule.partition(": ")[2]
     yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
