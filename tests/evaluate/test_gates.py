@@ -311,7 +311,9 @@ def test_clusters_count_as_one_row() -> None:
         return [*chances, checked.certified[0].bound]
 
     alone, together = run(1, None), run(10, np.repeat(np.arange(300), 10))
-    assert together == pytest.approx(alone, rel=0.25)
+    rates = [2, 5]  # Chernoff's bound is wider than Clopper and Pearson's
+    for index, (one, ten) in enumerate(zip(alone, together, strict=True)):
+        assert one <= ten <= 1.6 * one if index in rates else ten == pytest.approx(one, rel=0.25)
     apart = run(10, None)
     assert all(apart[index] < 0.6 * alone[index] for index in (0, 1, 2))
 

@@ -25,7 +25,7 @@ from cordcal._validation.labels import (
     rows_by_group,
 )
 from cordcal._validation.table import match
-from cordcal.evaluate.baseline import Baseline, KeyedBy, id_digests, keys_of_scores
+from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
 from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
 from cordcal.evaluate.statistics import (
     certified_error_rates,
@@ -389,7 +389,7 @@ def check(
             scores = matrix.values if before is None or before.ndim == 1 else before
             keys = keys_of_scores(scores)
         else:
-            keys = id_digests(as_groups(ids, matrix.rows))
+            keys = id_digests(as_groups(as_ids(ids), matrix.rows, "ids"))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
     number = None
     if clusters is not None:
