@@ -87,9 +87,10 @@ def test_it_prints_as_prose_one_statement_per_line(comparison) -> None:
         f"Predictions changed: 0 of 1,000. NLL {before['nll']:.4f} → {after['nll']:.4f}, "
         f"ECE {100 * before['ece']:.2f} % → {100 * after['ece']:.2f} %."
     )
-    assert lines[2].startswith("Simpler alternatives, as good within noise: ts, vs + ")
-    assert lines[3] == "If predictions may change: no calibrator is clearly more accurate."
-    assert len(lines) == 4
+    assert lines[2] == comparison.recommendation.confidence
+    assert lines[3].startswith("Simpler alternatives, as good within noise: ts, vs + ")
+    assert lines[4] == "If predictions may change: no calibrator is clearly more accurate."
+    assert len(lines) == 5
 
 
 def test_it_is_plain_json_with_its_texts(comparison) -> None:
@@ -99,7 +100,8 @@ def test_it_is_plain_json_with_its_texts(comparison) -> None:
     assert data["headline"] == "Recommended: blend + lift (the default)"
     assert data["alternatives"][0]["key"] == "ts"
     assert data["alternatives"][0]["difference"]["low"] <= 0.0
-    assert "\n".join(data[text] for text in ("figures", "simpler", "if_changing")) in str(advice)
+    texts = ("figures", "confidence", "simpler", "if_changing")
+    assert "\n".join(data[text] for text in texts) in str(advice)
 
 
 def test_a_learnt_rule_is_offered_with_its_cost_where_it_clearly_pays(comparison) -> None:
@@ -287,7 +289,7 @@ def test_the_ways_out_are_named_where_many_predictions_are_kept_against_the_evid
         text = str(comparison.recommendation)
         assert "Confidence minus accuracy" in text
         assert f"{100 * kept.gap.at_bound:.1f} % of the predictions are kept" in text
-        for way in ('prefer="likelihood" (NLL', 'rule="learnt"', "the direct probabilities (NLL"):
+        for way in ('prefer="likelihood" (NLL', 'rule="learnt"', "direct (NLL"):
             assert (way in text) == many
         assert kept.likelihood["nll"] <= comparison["blend"].lift["nll"] + 1e-3
         if many:

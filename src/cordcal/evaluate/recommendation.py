@@ -445,8 +445,7 @@ def _describe_constraint(comparison: Comparison) -> list[str]:
 
 def _describe_confidence(comparison: Comparison, chosen: Output) -> str:
     """Compare confidence and accuracy; from 5 % of rows at the bound on, name the ways out."""
-    key = chosen[0] if chosen[1] == "lift" else DEFAULT[0]
-    entry = next((entry for entry in comparison if entry.key == key), None)
+    entry = comparison[chosen[0]] if chosen[1] == "lift" else None
     if entry is None or entry.kept is None:
         return ""
     gap, likelihood = entry.kept.gap, entry.kept.likelihood
@@ -456,16 +455,12 @@ def _describe_confidence(comparison: Comparison, chosen: Output) -> str:
         return f"{text}."
     nll, ece = number("nll", likelihood["nll"]), number("ece", likelihood["ece"])
     rule = "" if entry.rule is None else f" (NLL {number('nll', entry.rule.nll)})"
-    ways = [
-        f"{option_text('prefer', 'likelihood')} (NLL {nll}, ECE {ece})",
-        f"{option_text('rule', 'learnt')}{rule}",
-        f"the direct probabilities (NLL {number('nll', entry.direct['nll'])}), which change "
-        f"{entry.changes.n_changed:,} predictions",
-    ]
-    cost = gap.repaired_nll - gap.direct_nll
+    direct = number("nll", entry.direct["nll"])
     return (
-        f"{text}, which costs {cost:.4f} of NLL against the direct probabilities. The ways out: "
-        f"{'; '.join(ways)}."
+        f"{text}, at {gap.repaired_nll - gap.direct_nll:.4f} of NLL. Ways out: "
+        f"{option_text('prefer', 'likelihood')} (NLL {nll}, ECE {ece}); "
+        f"{option_text('rule', 'learnt')}{rule}; direct (NLL {direct}, {entry.changes.n_changed:,} "
+        "predictions change)."
     )
 
 
