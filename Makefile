@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a machine with Python 3.11+ and nothing else:
+# Each of these does all its set-up on a machine with Python 3.11+ and nothing else:
 #   make demo    install and run `cordcal demo`
 #   make test    install the test dependencies and run the tests
 #   make study   install cordcal-study too, which adds `cordcal study`
@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) constraints.txt
 PYTEST := $(BIN)/python -m pytest
 # What an old version can break: all but other libraries, browsers and documents.
 MIN_TESTS := tests/_validation tests/_numeric tests/repair tests/properties tests/metrics \
-  tests/calibrators tests/evaluate tests/files tests/llm tests/pipeline tests/cli tests/report \
+  tests/calibrators tests/evaluate tests/files tests/llm tests/cli tests/report \
   tests/sklearn tests/test_preserving.py tests/test_import.py study/tests
 
 .PHONY: demo study test test-all test-external attack test-min test-install lint types bench docs release-check clean

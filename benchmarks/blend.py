@@ -61,13 +61,13 @@ def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] 
     evaluated = CheckedScores.from_scores(scores[test], kind)
     fit_cache = FitCache(original, labels[fit], None, Folds.of(scores[fit], labels[fit], FOLDS, 0))
     blend = Blend(input=kind)
-    blend._fit_from(fit_cache)
+    blend.fit_from(fit_cache)
     reports = {}
     for key in blend._keys(original.classes, count):
         candidate, _ = fit_cache.candidate(key)
         if candidate is not None:
-            reports[key] = candidate.model._predict_checked(evaluated)
-    reports["blend"] = blend._predict_checked(evaluated)
+            reports[key] = candidate.model.predict_checked(evaluated)
+    reports["blend"] = blend.predict_checked(evaluated)
     candidates = {"blend": (blend, blend.held_out_)}
     if "sms" in reports:
         candidate, _ = fit_cache.candidate("sms")
@@ -75,9 +75,9 @@ def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] 
     for key in BOOSTED if boost else ():
         candidate, _ = fit_cache.candidate(key)
         candidates[key] = (candidate.model, candidate.held_out)
-        reports[key] = candidate.model._predict_checked(evaluated)
+        reports[key] = candidate.model.predict_checked(evaluated)
     for key, (model, held_out) in candidates.items():
-        rows = (original.probabilities, model._predict_checked(original))
+        rows = (original.probabilities, model.predict_checked(original))
         repairs = {
             "CORD": CORD().fit(*rows, prediction=original.prediction),
             "lift": Lift()._fit(

@@ -21,10 +21,10 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
+from cordcal.files.apply import ApplyOptions, CalibratedRows, RepairedRows, apply_model
 
 ROWS, CLASSES, REPEATS = 50_000, 10, 5
-PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
+SKIP = ApplyOptions(on_error="skip")
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -51,8 +51,8 @@ def calibrated(folder: Path, model: Any, scores: np.ndarray) -> Callable[[], obj
     np.save(folder / "s.npy", scores)
 
     def work() -> object:
-        rows = CalibratedRows(model, open_scores(folder / "s.npy", input="logits"), **PLAIN)
-        return apply_model(rows, folder / "out.parquet", on_error="skip")
+        rows = CalibratedRows(model, open_scores(folder / "s.npy", input="logits"), SKIP)
+        return apply_model(rows, folder / "out.parquet")
 
     return work
 
@@ -67,9 +67,7 @@ def repaired(folder: Path, cord: Any, scores: np.ndarray) -> Callable[[], object
             open_scores(folder / f"{name}.npy", role=role, input="probabilities")
             for name, role in (("p", "original"), ("q", "direct"))
         ]
-        return apply_model(
-            RepairedRows(cord, *files, **PLAIN), folder / "o.parquet", on_error="skip"
-        )
+        return apply_model(RepairedRows(cord, *files, SKIP), folder / "o.parquet")
 
     return work
 

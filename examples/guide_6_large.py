@@ -53,12 +53,12 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "original.npy"
     np.save(path, original)
     scores = cordcal.files.open_scores(path)
-    print(scores.shape, scores.kind, len(scores.spans), "batches")
+    print(scores.rows, scores.classes, scores.kind, len(list(scores)), "batches")
     print(sum(len(batch) for batch in scores))
 
 # %%
-# The command does the same; its memory does not grow with the file. ``--resume`` goes on where a
-# run that was killed stopped, and ``--on-error`` decides what to do with a bad row.
+# The command does the same; its memory does not grow with the file. ``--resume`` makes the parts
+# of a folder that are missing or changed, and ``--on-error`` decides what to do with a bad row.
 #
 # .. code-block:: console
 #

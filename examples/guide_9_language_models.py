@@ -132,24 +132,6 @@ first = (folder / "repaired.jsonl").read_text().splitlines()[0]
 print(json.loads(first)["repaired"])
 
 # %%
-# The same on the command line
-# ----------------------------
-#
-# .. code-block:: console
-#
-#    $ cordcal info replies.jsonl
-#    $ cordcal fit replies.jsonl --answers --options ABCD --labels gold.jsonl --join custom_id
-#    $ cordcal apply model.safetensors new.jsonl --answers --options ABCD --output repaired.jsonl
-#    $ cordcal check repaired.jsonl --answers --options ABCD --original new.jsonl --max tpcr=0
-#    $ cordcal audit --original new.jsonl --direct repaired.jsonl --answers --options ABCD
-#
-# ``--options`` is needed only if the lines do not list their options. Questions that list their own
-# may have different numbers of them. An invalid line stops the command with its number;
-# ``--on-error skip`` omits such lines and counts them by reason, and ``check`` and ``audit`` then
-# match the questions of both files by identifier. ``--groups-column subject`` of ``compare`` and
-# ``check`` takes the subject from the lines. Stated probabilities, such as
-# ``{"probabilities": {"A": 0.7, "B": 0.3}}``, are read as they are.
-#
 # lm-evaluation-harness
 # ---------------------
 # Pass the samples that the harness writes with ``--log_samples``; the ``results_*.json`` next to
@@ -159,23 +141,20 @@ print(json.loads(first)["repaired"])
 #
 #    $ lm_eval --model hf --model_args pretrained=NAME --tasks arc_challenge \
 #        --log_samples --output_path out
-#    $ cordcal compare out/NAME/samples_arc_challenge_DATE.jsonl --answers
-#    $ cat out/NAME/samples_mmlu_*.jsonl | cordcal fit - --answers --output model.safetensors
+#    $ cordcal info out/NAME/samples_arc_challenge_DATE.jsonl
 #
 # The harness reports two accuracies. ``acc`` takes the option with the largest log-likelihood,
-# ``acc_norm`` that with the largest log-likelihood per character. ``--normalize`` decides which
+# ``acc_norm`` that with the largest log-likelihood per character. ``normalize=`` decides which
 # scores are calibrated and which of the two predictions is kept:
 #
 # ===================  ===================================================================
-# ``--normalize``      keeps the prediction of
+# ``normalize=``       keeps the prediction of
 # ===================  ===================================================================
 # none (the default)   ``acc``
 # characters           ``acc_norm``
 # bytes                ``acc_bytes``
 # tokens               lines that have ``num_tokens``, or log-probabilities token by token
 # ===================  ===================================================================
-#
-# The model file stores it for ``apply``; ``check`` and ``audit`` need the same option.
 #
 # vLLM
 # ----

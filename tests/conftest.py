@@ -89,7 +89,7 @@ def real_data() -> Path:
 @pytest.fixture
 def batch_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Set how many bytes of scores are read as one batch."""
-    return partial(monkeypatch.setattr, "cordcal.files.sources.BATCH_BYTES")
+    return partial(monkeypatch.setattr, "cordcal.files.scores.BATCH_BYTES")
 
 
 @pytest.fixture

@@ -162,10 +162,10 @@ def check_state_round_trip(key: str) -> None:
     for kind in ("logits", "probabilities"):
         scores = logits if kind == "logits" else softmax(logits)
         model = make_map(key, input=kind).fit(scores, labels)
-        arrays, meta = model._state()
+        arrays, meta = model.to_state()
         assert all(isinstance(value, np.ndarray) for value in arrays.values())
-        loaded = type(model)._from_state(arrays, json.loads(json.dumps(meta)))
-        if not loaded._is_complete():
+        loaded = type(model).from_state(arrays, json.loads(json.dumps(meta)))
+        if not loaded.is_complete():
             loaded.set_params(features=model.features)
         assert loaded.get_params() == model.get_params()
         np.testing.assert_array_equal(loaded.predict_proba(scores), model.predict_proba(scores))
@@ -202,7 +202,7 @@ def check_probabilities_are_read_as_floored_logarithms(key: str) -> None:
     p[0], labels[0] = [1.0, 0.0, 0.0, 0.0], 1
     model = make_map(key, input="probabilities").fit(p, labels)
     assert np.isfinite(model.predict_proba(p)).all()
-    assert model._state()[1]["fitted"]["log_floor_"] == 1e-12
+    assert model.to_state()[1]["fitted"]["log_floor_"] == 1e-12
 
 
 def check_masked_classes(key: str) -> None:

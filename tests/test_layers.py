@@ -14,6 +14,8 @@ STUDY_TESTS = ROOT / "study" / "tests"
 SHARED = {"_errors", "_version", "_numeric", "_validation"}
 # A folder of tests may import the private modules of the package of its name, and these.
 OWN_FILES = {"_validation": {"_errors"}}
+# Methods of named tuples begin with an underscore and are public.
+NAMED_TUPLES = {"_asdict", "_fields", "_replace"}
 # Files directly in tests/ that import private modules for tests of several packages.
 HELPERS = {"conftest.py", "internals.py"}
 
@@ -74,6 +76,41 @@ def test_private_modules_are_used_by_their_package_only() -> None:
         if (names := foreign_private_imports(path))
     }
     assert result == {}
+
+
+def private_attributes(path: Path) -> tuple[set[str], list[tuple[str, int]]]:
+    """Return the private names that a file defines, and those it uses of other objects."""
+    defined: set[str] = set()
+    used = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            defined.add(node.attr)
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not is_own and not node.attr.startswith("__"):
+                used.append((node.attr, node.lineno))
+    return {name for name in defined if name.startswith("_")}, used
+
+
+def test_private_methods_are_used_by_their_package_only() -> None:
+    """What one package needs of another is a public method on checked values."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    attributes = {path: private_attributes(path) for path in paths}
+    by_package: dict[str, set[str]] = {}
+    for path, (defined, _) in attributes.items():
+        by_package.setdefault(package_of(path), set()).update(defined)
+    ours = set().union(*by_package.values())
+    foreign = [
+        f"{path.relative_to(ROOT).as_posix()}:{line} {name}"
+        for path, (_, used) in attributes.items()
+        for name, line in used
+        if name in ours - NAMED_TUPLES and name not in by_package[package_of(path)]
+    ]
+    assert foreign == []
 
 
 def test_private_modules_are_tested_in_the_folder_of_their_package() -> None:

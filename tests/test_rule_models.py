@@ -219,7 +219,7 @@ def test_damaged_rules_in_model_files(tmp_path: Path) -> None:
     from cordcal.files.models import write_state
 
     case = PreservingCalibrator("vs", rule=[1, 2, 4]).fit(SCORES, LABELS).repair_
-    tensors, body = case._state()
+    tensors, body = case.to_state()
     path = tmp_path / "cord.safetensors"
     for weights in ([1.0, 2.0], [1.0, 0.0, 2.0], [1.0, np.inf, 2.0], [1.0, 1.0, 1e9]):
         write_state(path, "cord", {**tensors, "rule": np.array(weights)}, body)

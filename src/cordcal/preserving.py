@@ -187,7 +187,7 @@ class PreservingCalibrator(Estimator):
     learnt_rule_: LearntRule | None = None
     confidence_: ConfidenceGap | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
-    _prediction_given = False
+    needs_prediction = False
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -274,7 +274,7 @@ class PreservingCalibrator(Estimator):
             scores, labels, sample_weight, prediction = layouts.rows_to_fit(
                 axis, rows.ignore_index, scores, labels, sample_weight, prediction
             )
-        kind = self._kind()
+        kind = self.score_kind()
         array = as_scores(scores)
         if self.class_names is not None:
             check_class_names(self.class_names, array.shape[1])
@@ -293,7 +293,7 @@ class PreservingCalibrator(Estimator):
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
         warn_about(caveats)
         with suppress_repeats(caveats):
-            self._fit_checked(
+            self.fit_checked(
                 original,
                 labels,
                 weight,
@@ -321,7 +321,7 @@ class PreservingCalibrator(Estimator):
             rows = rows[weight[rows] > 0.0]
             weight = weight[rows]
         part = original.take(rows)
-        outputs = self._predict_checked(part)
+        outputs = self.predict_checked(part)
         construction = self.construction_
         if isinstance(construction, RankingConstruction):
             construction = construction.levels[0]
@@ -336,7 +336,7 @@ class PreservingCalibrator(Estimator):
             repair=self.repair_.prefer if isinstance(self.repair_, Lift) else "cord",
         )
 
-    def _fit_checked(
+    def fit_checked(
         self,
         original: CheckedScores,
         labels: ArrayLike,
@@ -347,7 +347,7 @@ class PreservingCalibrator(Estimator):
         prediction_given: bool = False,
     ) -> Self:
         """Fit on rows that are already validated."""
-        repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
+        repair, calibrator = self.make_repair(), self.make_calibrator(original.kind)
         if labels is None and not (self.prefit and isinstance(repair, CORD)):
             hint = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
             raise InputError("labels", "is missing", f"pass the true classes, {hint}")
@@ -359,13 +359,13 @@ class PreservingCalibrator(Estimator):
         if isinstance(self.rule, str) and self.rule == "learnt":
             repair.rule, learnt = learn_rule(direct, original.prediction, weight)
         if isinstance(repair, CORD):
-            repair._fit_rows(*rows, original.prediction, weight)
+            repair.fit_checked(*rows, original.prediction, weight)
         else:
             held_out = None
             if not self.prefit:
-                new = functools.partial(self._new_calibrator, original.kind)
+                new = functools.partial(self.make_calibrator, original.kind)
                 held_out = masses_held_out(calibrator, new, original, labels, weight)
-            repair._fit(*rows, labels, original.prediction, weight, held_out=held_out)
+            repair.fit_checked(*rows, labels, original.prediction, weight, held_out=held_out)
         # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
             calibrator_=calibrator,
@@ -374,7 +374,7 @@ class PreservingCalibrator(Estimator):
             columns_=columns,
             learnt_rule_=learnt,
             _label_names=label_names,
-            _prediction_given=prediction_given,
+            needs_prediction=prediction_given,
         )
         return self
 
@@ -454,7 +454,7 @@ class PreservingCalibrator(Estimator):
             assert axis is not None
             prediction = np.zeros(np.delete(np.shape(values), axis), dtype=np.intp)
             return self._predict_dense(to_numpy(values), None, axis, prediction).direct
-        original = CheckedScores.from_scores(values, self._kind(), classes=self.n_classes_)
+        original = CheckedScores.from_scores(values, self.score_kind(), classes=self.n_classes_)
         return array_like(predict_calibrated(self.calibrator_, original), scores)
 
     def predict_both(
@@ -480,7 +480,7 @@ class PreservingCalibrator(Estimator):
         if type(scores) is np.ndarray and prediction is None and axis is None:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
-            return self._predict_checked(original, _output_dtype(dtype, original.raw))
+            return self.predict_checked(original, _output_dtype(dtype, original.raw))
         rows = self._match(scores, prediction)
         (values,), prediction = rows.matrices, rows.prediction
         if layouts.is_dense(axis, values):
@@ -488,7 +488,7 @@ class PreservingCalibrator(Estimator):
         else:
             original = self._checked(values, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
-            outputs = self._predict_checked(original, out_dtype)
+            outputs = self.predict_checked(original, out_dtype)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -525,16 +525,16 @@ class PreservingCalibrator(Estimator):
             )
             return predicted.reshape(np.delete(np.shape(values), axis))
         array = as_scores(values, self.n_classes_)
-        check_scores(array, self._kind())
+        check_scores(array, self.score_kind())
         indices = self._prediction_of(array, prediction)
-        if self._output_names() is None:
+        if self.output_names() is None:
             return array_like(indices, scores)
         return self.classes_[indices]
 
     def _prediction_of(self, scores: Floats, prediction: ArrayLike | None) -> Predictions:
         """Return the predictions as column indices: those passed, else the argmax."""
         if prediction is None:
-            if self._prediction_given:
+            if self.needs_prediction:
                 raise InputError(
                     "prediction",
                     "is missing: fit had prediction=, so the predictions are not the argmax",
@@ -543,12 +543,12 @@ class PreservingCalibrator(Estimator):
             return np.asarray(scores.argmax(axis=1))
         return check_predictions(prediction, *scores.shape)
 
-    def _predict_checked(
+    def predict_checked(
         self, original: CheckedScores, dtype: npt.DTypeLike = np.float64
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original)
-        repaired = self.repair_._transform_rows(
+        repaired = self.repair_.transform_checked(
             original.probabilities, direct, original.prediction, dtype
         )
         return Outputs(direct, repaired, original.prediction)
@@ -610,10 +610,10 @@ class PreservingCalibrator(Estimator):
     def classes_(self) -> NumPyArray:
         """What `predict` returns for each column: its name, or its index."""
         self._check_fitted("repair_")
-        names = self._output_names()
+        names = self.output_names()
         return np.arange(self.n_classes_) if names is None else np.asarray(names)
 
-    def _kind(self) -> Kind:
+    def score_kind(self) -> Kind:
         """Return what the scores are: ``input``, else the calibrator's, else logits."""
         kind = self.input
         if isinstance(self.calibrator, Calibrator):
@@ -628,13 +628,14 @@ class PreservingCalibrator(Estimator):
         check_kind(kind)
         return kind
 
-    def _new_repair(self) -> CORD | Lift:
+    def make_repair(self) -> CORD | Lift:
+        """Return an unfitted repair."""
         default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
         return new_repair(
             self.repair, self.preserve, default=default, rule=self.rule, prefer=self.prefer
         )
 
-    def _new_calibrator(self, kind: Kind) -> Any:
+    def make_calibrator(self, kind: Kind) -> Any:
         """Return an unfitted calibrator, or with ``prefit`` the fitted one."""
         if self.calibrator is None or isinstance(self.calibrator, str):
             key = self.calibrator or "blend"
@@ -657,7 +658,7 @@ class PreservingCalibrator(Estimator):
     def _match(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> MatchedRows:
         """Match rows with each other, and columns with those of fit."""
         self._check_fitted("repair_")
-        names = self._output_names()
+        names = self.output_names()
         return match(
             {"scores": scores},
             fitted_names=self.columns_ if names is None else names,
@@ -669,12 +670,12 @@ class PreservingCalibrator(Estimator):
         """Return matched scores, validated, with the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
-        checked = CheckedScores.from_scores(scores, self._kind(), classes=self.n_classes_)
-        if prediction is None and not self._prediction_given:
+        checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
+        if prediction is None and not self.needs_prediction:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
 
-    def _output_names(self) -> Sequence[Name] | None:
+    def output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
         return self._label_names if self.class_names is None else self.class_names
 
@@ -683,7 +684,7 @@ class PreservingCalibrator(Estimator):
             return {}
         return {"calibrator": self.calibrator_, "repair": self.repair_}
 
-    def _state(self) -> tuple[Arrays, Meta]:
+    def to_state(self) -> tuple[Arrays, Meta]:
         """Return the arrays and the JSON metadata of a model file."""
         self._check_fitted("repair_")
         if not isinstance(self.calibrator_, Calibrator):
@@ -692,42 +693,42 @@ class PreservingCalibrator(Estimator):
                 f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
                 f"needs, and keep the calibrator in its own format"
             )
-        calibrator_arrays, calibrator_meta = self.calibrator_._state()
-        repair_arrays, repair_meta = self.repair_._state()
-        names = self._output_names()
+        calibrator_arrays, calibrator_meta = self.calibrator_.to_state()
+        repair_arrays, repair_meta = self.repair_.to_state()
+        names = self.output_names()
         return {
             **repair_arrays,
             **{_CALIBRATOR_PREFIX + key: value for key, value in calibrator_arrays.items()},
         }, {
             "calibrator": calibrator_meta,
             "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
-            "input": self._kind(),
+            "input": self.score_kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
-            **({"prediction_given": True} if self._prediction_given else {}),
+            **({"prediction_given": True} if self.needs_prediction else {}),
         }
 
     @classmethod
-    def _from_state(cls, arrays: Arrays, meta: Meta) -> Self:
-        """Rebuild a fitted model from the result of `_state`."""
+    def from_state(cls, arrays: Arrays, meta: Meta) -> Self:
+        """Rebuild a fitted model from the result of `to_state`."""
         calibrator_arrays = {
             name.removeprefix(_CALIBRATOR_PREFIX): value
             for name, value in arrays.items()
             if name.startswith(_CALIBRATOR_PREFIX)
         }
-        calibrator = calibrator_class(meta["calibrator"]["key"])._from_state(
+        calibrator = calibrator_class(meta["calibrator"]["key"]).from_state(
             calibrator_arrays, meta["calibrator"]
         )
         repair: CORD | Lift
         if "lift" in meta:
-            repair = Lift._from_state(arrays, meta["lift"])
+            repair = Lift.from_state(arrays, meta["lift"])
         else:
-            repair = CORD._from_state(arrays, meta["cord"])
-        model = cls._from_fitted(calibrator, repair, meta["input"], meta["class_names"])
-        model._prediction_given = bool(meta.get("prediction_given", False))
+            repair = CORD.from_state(arrays, meta["cord"])
+        model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
+        model.needs_prediction = bool(meta.get("prediction_given", False))
         return model
 
     @classmethod
-    def _from_fitted(
+    def from_fitted(
         cls, calibrator: Any, repair: CORD | Lift, kind: Kind, names: Sequence[Any] | None
     ) -> Self:
         """Join a fitted calibrator and a fitted repair; ``names`` are the classes' names."""

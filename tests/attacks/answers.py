@@ -8,8 +8,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from scipy.special import softmax
+
+import cordcal
 from attacks.promises import Rng, command, hold, untouched
-from cordcal.llm import read_answers
+from cordcal.llm import read_answers, write_answers
 
 OPTIONS = ("A", "B", "C", "D")
 TEXTS = ("yes", "no", "Reykjavík", "はい")
@@ -24,31 +27,29 @@ VALUES: tuple[Any, ...] = (
 
 
 def trial(rng: Rng, folder: Path) -> int:
-    """Damage some lines of a file and give it to a command that reads answers."""
+    """Damage some lines of a file, read it, and write the answers that could be read."""
     layout = (chat, batch, completion, harness, plain)[int(rng.integers(5))]
     lines = [layout(rng, row) for row in range(LINES)]
     answers = folder / "answers.jsonl"
     write(answers, lines)
-    model = folder / "model.safetensors"
-    fitted = command("fit", answers, "--answers", "--calibrator", "ts", "--output", model)
-    hold(fitted.code == 0, f"sound answers are refused: {fitted.err}")
+    hold(len(read_answers(answers)) == LINES, "sound answers are refused")
     for row in rng.integers(LINES, size=int(rng.integers(1, 5))).tolist():
         lines[row] = damaged(lines[row], rng)
     write(answers, lines)
-    skip = ("--on-error", "skip") if rng.random() < 0.7 else ()
     output = folder / "out.jsonl"
-    with untouched(folder, output.name, "fitted.safetensors"):
+    with untouched(folder, output.name):
         command("info", answers)
-        fit = ("fit", answers, "--answers", "--calibrator", "ts", *skip)
-        command(*fit, "--output", folder / "fitted.safetensors")
-        done = command("apply", model, answers, "--answers", "--output", output, *skip)
-        hold(output.exists() == (done.code == 0), "an output and an error, or neither")
-        if done.code == 0:
-            check_kept(output)
-            # A damaged right answer does not matter here, so none is read.
-            pair = ("check", output, "--answers", "--original", answers, "--max", "tpcr=0")
-            checked = command(*pair, "--labels-column", "no such field")
-            hold(checked.code == 0, f"an answer was changed: {checked.err}")
+        try:
+            kept = read_answers(
+                answers,
+                label_use="ignored",
+                on_error="skip" if rng.random() < 0.7 else "stop",
+            )
+        except cordcal.InputError as error:
+            hold("\n" not in str(error), f"not one sentence: {error}")
+            return LINES
+        write_answers(output, kept, {"repaired": softmax(kept.scores, axis=1)})
+        check_kept(output)
     return LINES
 
 

@@ -65,7 +65,7 @@ def write(folder: Path, kind: str, rng: Rng) -> Path:
         save = np.savez_compressed if rng.random() < 0.5 else np.savez
         save(path, logits=logits, labels=labels, class_names=np.array(["a", "b", "c"]))
     elif kind == "csv":
-        head = "a,b,c,label" if rng.random() < 0.5 else ""
+        head = "p_a,p_b,p_c,label" if rng.random() < 0.5 else ""
         table = np.column_stack([logits, labels])
         np.savetxt(path, table, delimiter=",", fmt="%.6g", header=head, comments="")
     elif kind == "jsonl":
@@ -95,7 +95,7 @@ def write_table(path: Path, logits: np.ndarray, labels: np.ndarray, rng: Rng) ->
     import pyarrow
     from pyarrow import feather, parquet
 
-    columns = {name: logits[:, index] for index, name in enumerate("abc")}
+    columns = {f"p_{name}": logits[:, index] for index, name in enumerate("abc")}
     if rng.random() < 0.5:
         columns = {"logits": pyarrow.array(logits.tolist())}
     words = [f"row {index}" for index in range(len(labels))]
@@ -111,7 +111,7 @@ def write_table(path: Path, logits: np.ndarray, labels: np.ndarray, rng: Rng) ->
 def check_output(output: Path) -> None:
     """Ask that what was written are reports that keep their predictions."""
     # A damaged label passes through: apply does not read labels.
-    result = cordcal.files.open_scores(output).without_labels()
+    result = cordcal.files.open_scores(output, role="repaired").without_labels()
     for batch in result.batches():
         report = np.asarray(batch.values)
         hold(strictly_top(report, report.argmax(axis=1)), f"{output.name} holds no reports")

@@ -1,4 +1,4 @@
-"""Processes killed at any moment: an output that is whole or absent, and the same when resumed."""
+"""Processes killed at any moment: outputs whole or absent, and the same when run again."""
 
 from __future__ import annotations
 
@@ -10,48 +10,59 @@ from typing import Any
 
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
-from cordcal.files import open_scores, sources
-from cordcal.pipeline.applying import CalibratedRows, apply_model
+from cordcal.files import open_scores, scores
+from cordcal.files.apply import (
+    ApplyOptions,
+    CalibratedRows,
+    PartWork,
+    apply_model,
+    apply_parts,
+    pair_parts,
+)
 
-ROWS, CLASSES = 1500, 20
+ROWS, CLASSES, PARTS = 1500, 20, 6
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")
-PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
 
 
 def trial(rng: Rng, folder: Path) -> int:
-    """Kill a run some times, resume it, and compare it with an undisturbed one."""
+    """Kill a run some times, run it again, and compare it with an undisturbed one."""
     model, source = prepared(rng, folder)
-    output = folder / f"out.{rng.choice(SUFFIXES)}"
-    whole = output.with_stem("whole")
+    if rng.random() < 0.5:
+        source = in_parts(source)
+    output = folder / ("out" if source.is_dir() else f"out.{rng.choice(SUFFIXES)}")
+    whole = folder / f"whole{output.suffix}"
     seconds = time.perf_counter()
     run(model, source, whole)
     seconds = time.perf_counter() - seconds
     kills = 0
     for _ in range(int(rng.integers(1, 4))):
         kills += killed(rng.uniform(0.0, 1.5 * seconds), model, source, output)
-        if rng.random() < 0.3:
-            damage(rng, output.with_name(f".{output.name}.partial"))
-        if output.exists():
-            hold(output.read_bytes() == whole.read_bytes(), "a killed run left half an output")
-            break
-    run(model, source, output, resume=not output.exists())
-    hold(output.read_bytes() == whole.read_bytes(), "a resumed output differs")
-    hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+        written = contents(output)
+        if written:
+            expected = contents(whole)
+            same = all(expected[name] == data for name, data in written.items())
+            hold(same, "a killed run left half an output")
+    run(model, source, output)
+    hold(contents(output) == contents(whole), "an output differs after a kill")
+    hidden = [path.name for path in folder.rglob(".*")]
     hold(not hidden, f"{hidden} were left behind")
     return kills
 
 
-def damage(rng: Rng, pieces: Path) -> None:
-    """Flip a bit of the finished pieces, or cut their end off."""
-    data = bytearray(pieces.read_bytes()) if pieces.exists() else bytearray()
-    if not data:
-        return
-    at = int(rng.integers(len(data)))
-    if rng.random() < 0.5:
-        data[at] ^= 1 << int(rng.integers(8))
-    else:
-        del data[at:]
-    pieces.write_bytes(data)
+def contents(output: Path) -> dict[str, bytes]:
+    """Return the bytes of a file, or of the parts of a folder."""
+    files = [output] if output.is_file() else list(output.glob("[0-9]*"))
+    return {path.name.replace("out", "whole"): path.read_bytes() for path in files}
+
+
+def in_parts(source: Path) -> Path:
+    """Split a JSONL file into parts."""
+    folder = source.with_name("in")
+    folder.mkdir()
+    lines = source.read_text().splitlines(keepends=True)
+    for at in range(PARTS):
+        (folder / f"{at}.jsonl").write_text("".join(lines[at::PARTS]))
+    return folder
 
 
 def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
@@ -69,18 +80,22 @@ def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
     return folder / "m.safetensors", source
 
 
-def run(model: Path, source: Path, output: Path, **options: bool) -> None:
-    """Apply a model, in many small batches."""
-    sources.BATCH_BYTES = 64 * CLASSES * 4
-    passthrough = output.suffix != ".npy"
-    file = open_scores(source, passthrough=passthrough)
-    apply_model(CalibratedRows(cordcal.load(model), file, **PLAIN), output, **options)
+def run(model: Path, source: Path, output: Path, *, overwrite: bool = True) -> None:
+    """Apply a model, in many small batches; of a folder, only the parts that are missing."""
+    scores.BATCH_BYTES = 64 * CLASSES * 4
+    file, fitted = open_scores(source), cordcal.load(model)
+    if source.is_dir():
+        names, inputs = pair_parts([file])
+        work = PartWork(fitted, (file.opener,), ApplyOptions())
+        apply_parts(work, names, inputs, output, resume=True)
+    else:
+        apply_model(CalibratedRows(fitted, file, ApplyOptions()), output, overwrite=overwrite)
 
 
 def killed(seconds: float, model: Path, source: Path, output: Path) -> int:
     """Start a run and kill it; return whether it was alive."""
     # A new process that has all modules already, made from one that runs no threads.
-    child = processes().Process(target=run, args=(model, source, output), kwargs={"resume": True})
+    child = processes().Process(target=run, args=(model, source, output))
     child.start()
     child.join(seconds)
     alive = child.is_alive()

@@ -9,7 +9,7 @@ KINDS = {
     "files": "damaged files of all eight formats",
     "models": "hostile model files",
     "names": "commands with names that steer terminals",
-    "kills": "kills, then resumed",
+    "kills": "kills, then run again",
     "races": "races of two writers",
     "rankings": "rows with two ranks or all of them kept",
     "lifts": "rows through Lift, raised and capped",

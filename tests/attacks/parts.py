@@ -37,7 +37,7 @@ def trial(rng: Rng, folder: Path) -> int:
         # Of a folder, the parts before the one that is refused may be there.
         hold(not (together and output.exists()), "an output and an error")
         return 1
-    files = [output] if together else sorted(output.iterdir())
+    files = [output] if together else sorted(output.glob("[0-9]*"))
     rows = [row for file in files for row in rows_of(file)]
     hold(len(rows) == len(written), f"{len(rows)} rows of {len(written)}")
     for row in rows:
@@ -51,7 +51,7 @@ def fit(model: Path, prefix: str, folder: Path) -> None:
     path = folder / "cal.csv"
     head = ",".join([*(prefix + name for name in CLASSES), "label"])
     np.savetxt(path, np.column_stack([scores, labels]), delimiter=",", header=head, comments="")
-    pattern = ("--columns", f"{prefix}*") if prefix else ()
+    pattern = ("--columns", f"{prefix}*" if prefix else ",".join(CLASSES))
     done = command("fit", path, *pattern, "--calibrator", "ts", "--output", model)
     hold(done.code == 0 and cordcal.load(model).class_names is not None, f"no model: {done.err}")
 
@@ -136,9 +136,9 @@ def check_row(row: dict[str, Any], written: dict[str, Any]) -> None:
     scores = written["scores"]
     hold(set(CLASSES) <= scores.keys(), f"{row} has no score of every class")
     top = max(CLASSES, key=lambda name: scores[name])
-    repaired = {name: float(row[f"repaired:{name}"]) for name in CLASSES}
+    repaired = {name: float(row[f"p_{name}"]) for name in CLASSES}
     hold(max(CLASSES, key=repaired.__getitem__) == top, f"{row} is not {top}")
-    hold(row.get("prediction_name", row["prediction"]) == top, f"{row} decides otherwise")
+    hold(row["prediction_name"] == top, f"{row} decides otherwise")
     for name, value in written["others"].items():
         own = float(row[name]) if name == "count" else row[name]
         hold(own == value, f"{name} is {row[name]!r}, not {value!r}")

@@ -31,9 +31,9 @@ def test_trial(kind: str, number: int, tmp_path: Path, monkeypatch: pytest.Monke
         pytest.importorskip("dask.array")
     if kind == "workers":
         pytest.importorskip("distributed")
-    from cordcal.files import sources
+    from cordcal.files import scores
 
-    monkeypatch.setattr(sources, "BATCH_BYTES", sources.BATCH_BYTES)  # a trial makes it small
+    monkeypatch.setattr(scores, "BATCH_BYTES", scores.BATCH_BYTES)  # a trial makes it small
     assert import_module(f"attacks.{kind}").trial(generator(kind, number), tmp_path) >= 0
 
 

@@ -645,12 +645,12 @@ def test_a_cache_fits_each_calibrator_once(monkeypatch) -> None:
     original = CheckedScores.from_scores(scores, "logits")
     fit_cache = FitCache(original, labels, None, Folds.of(scores, labels, 5, 0))
     blend = Blend(("ts", "vs"))
-    blend._fit_from(fit_cache)
+    blend.fit_from(fit_cache)
     monkeypatch.setattr(
-        Calibrator, "_fit_checked", lambda *args, **kwargs: pytest.fail("fitted again")
+        Calibrator, "fit_checked", lambda *args, **kwargs: pytest.fail("fitted again")
     )
     again = Blend(("ts", "vs"))
-    again._fit_from(fit_cache)
+    again.fit_from(fit_cache)
     np.testing.assert_array_equal(again.weights_, blend.weights_)
 
 

@@ -85,9 +85,9 @@ def test_a_saved_model_needs_no_lightgbm(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["feature_", "start_"])
 def test_a_file_with_impossible_trees_is_refused(name: str) -> None:
     logits, labels = noisy_logits(300, 3)
-    arrays, meta = make("boost", rounds=5).fit(logits, labels)._state()
+    arrays, meta = make("boost", rounds=5).fit(logits, labels).to_state()
     arrays[name] = arrays[name] + 10_000
-    damaged = boosting.BoostedTemperature._from_state(arrays, json.loads(json.dumps(meta)))
+    damaged = boosting.BoostedTemperature.from_state(arrays, json.loads(json.dumps(meta)))
     with pytest.raises((LookupError, ValueError)):
         damaged.predict_proba(logits)
 

@@ -76,7 +76,7 @@ def test_mono_is_at_a_minimum(synth) -> None:
 
 def test_mono_does_not_decrease_at_a_knot(synth) -> None:
     model, _ = report_of("mono", synth)
-    params = model._parameters()
+    params = model.parameters()
     near = model.knots_[:-1] * (1.0 + 2.0**-53 * np.arange(-40, 41)[:, None])
     levels = np.sort(near.ravel())
     assert (np.diff(interpolate(levels[None], params, np)[0]) >= 0.0).all()

@@ -75,7 +75,9 @@ def test_ctrl_c_ends_with_130(tmp_path: Path, environment: dict[str, str]) -> No
 def test_a_warning_is_printed_once(run: Run, tmp_path: Path, logits: np.ndarray) -> None:
     probabilities = softmax(logits, axis=1)
     np.save(tmp_path / "p.npy", probabilities)
-    np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f")
+    np.savetxt(
+        tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f", header="0,1,2", comments=""
+    )
     done = run("audit", "--original", "p.npy", "--direct", "q.csv")
     assert done.returncode == 0
     assert done.stderr.count("some rows sum to one only within") == 1
@@ -105,7 +107,9 @@ def test_a_warning_made_an_error_is_one_sentence(
 ) -> None:
     probabilities = softmax(logits, axis=1)
     np.save(tmp_path / "p.npy", probabilities)
-    np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f")
+    np.savetxt(
+        tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f", header="0,1,2", comments=""
+    )
     environment["PYTHONWARNINGS"] = "error::UserWarning"
     done = run("audit", "--original", "p.npy", "--direct", "q.csv")
     assert done.returncode == 2

@@ -39,19 +39,18 @@ def test_an_age_is_named_and_not_counted(call, tables: Path) -> None:
     assert call("fit", "bare.npy", "--labels", "y.npy", *TS, "--output", "m.safetensors")[0] == 0
     code, _, errors = call("apply", "m.safetensors", "s.csv", "--output", "o.csv")
     assert code == 2
-    assert "s.csv has 5 columns of scores (ant, bee, wasp, age, importance) but" in errors
-    assert "--columns names the columns" in errors
+    assert "--columns ant,bee,wasp,age,importance" in errors
     assert call("fit", "s.npz", *TS, "--output", "n.safetensors")[0] == 0
     assert call("apply", "n.safetensors", "s.csv", "--output", "o.csv")[0] == 0
     head = (tables / "o.csv").read_text().splitlines()[0]
-    names = ",".join(f"repaired:{name}" for name in NAMES)
-    assert head == f"key,truth,age,importance,prediction,{names}"
+    names = ",".join(f"p_{name}" for name in NAMES)
+    assert head == f"key,truth,age,importance,prediction,prediction_name,confidence,{names}"
 
 
 def test_the_columns_that_were_taken_are_named(call, tables: Path) -> None:
     code, _, errors = call("audit", "--original", "s.csv", "--direct", "q.csv")
     assert code == 2
-    assert "s.csv: the scores are its 5 columns ant, bee, wasp, age, importance" in errors
+    assert "s.csv has columns of numbers that may be scores or not" in errors
 
 
 @pytest.mark.parametrize("columns", ["score_*", "score_ant,score_bee,score_wasp"])
@@ -85,7 +84,8 @@ def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
     assert result[0][1] == result[1][1]
     np.savez(tables / "p.npz", probs=np.full((400, 4), 0.25), class_names=[*NAMES, "fly"])
     _, _, errors = call("audit", "--original", "p.npz", "--direct", "q.csv")
-    assert "q.csv has no column of numbers for the class 'fly'; it has key" in errors
+    assert "q.csv" in errors
+    assert "--columns" in errors
 
 
 def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -125,7 +125,7 @@ def test_class_names_from_a_file(call, tables: Path) -> None:
         assert words in errors
     (tables / "names.txt").write_text("ant\nbee\n")
     code, _, errors = call("fit", "bare.npy", "--class-names", "names.txt", "--labels", "y.npy")
-    assert "--class-names has 2 class names but array has 3 columns" in errors
+    assert "--class-names has 2 names but there are 3 columns" in errors
 
 
 def test_a_repaired_table_against_its_original(call, tables: Path) -> None:
@@ -134,14 +134,8 @@ def test_a_repaired_table_against_its_original(call, tables: Path) -> None:
     gate = ("--max", "tpcr=0")
     code, _, errors = call("check", "o.csv", "--original", "s.csv", *gate)
     assert code == 0, errors
-    options = ("--columns", "repaired:*")
+    options = ("--columns", "p_*")
     assert call("check", "o.csv", "--original", "s.csv", *options, *gate)[0] == 0
-
-
-def test_a_column_that_no_label_names_is_named(call, tables: Path) -> None:
-    code, _, errors = call("check", "s.csv", "--labels-column", "truth", "--max", "ece=1")
-    assert "s.csv: no row is labelled age, importance" in errors
-    assert code in (0, 1)
 
 
 def test_groups_in_a_column(call, tables: Path) -> None:
@@ -178,11 +172,16 @@ def test_labels_are_words_in_a_file_of_their_own(
     words = [NAMES[label] for label in labels]
     (tables / "words.csv").write_text("\n".join([head, *words] if head else words) + "\n")
     options = ("--columns", ",".join(NAMES), *TS, "--output")
+    # One column of words may have a header or not.
+    assert (
+        "--header or --no-header"
+        in call("fit", "s.csv", "--labels", "words.csv", *options, "x.safetensors")[2]
+    )
+    options = ("--header" if head else "--no-header", *options)
     assert call("fit", "s.csv", "--labels", "words.csv", *options, "a.safetensors")[0] == 0
     assert call("fit", "s.csv", "--labels-column", "truth", *options, "b.safetensors")[0] == 0
     assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
-    # Words are not scores, and a word too few is counted.
-    assert "words.csv has no numbers" in call("fit", "words.csv", *TS)[2]
+    # A word too few is counted.
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
     assert call("fit", "s.csv", "--labels", "few.csv", *options, "c.safetensors")[0] == 2
 
@@ -193,4 +192,4 @@ def test_columns_that_apply_wrote_are_named_by_their_pattern(call, tables: Path)
     assert call("apply", "m.safetensors", "scored.csv", "--output", "o.csv")[0] == 0
     code, _, errors = call("check", "o.csv", "--original", "scored.csv", "--max", "tpcr=0")
     assert code == 0, errors
-    assert "the scores are its 3 columns repaired:* (choose others" in errors
+    assert "the scores are its 3 columns p_ant, p_bee, p_wasp (choose others" in errors

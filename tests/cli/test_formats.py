@@ -31,7 +31,7 @@ def write(path: Path, matrix: np.ndarray, labels: np.ndarray | None, key: str = 
             np.save(path.with_name("y.npy"), labels)
             return ["--labels", "y.npy"]
     elif path.suffix == ".csv":
-        header = ["truth", *NAMES] if labels is not None else list(NAMES)
+        header = [*([] if labels is None else ["truth"]), *(f"{key}_{name}" for name in NAMES)]
         cells = [[NAMES[label]] for label in labels] if labels is not None else [[]] * len(matrix)
         lines = [header, *([*c, *row.tolist()] for c, row in zip(cells, matrix, strict=True))]
         text = "\n".join(
@@ -40,7 +40,7 @@ def write(path: Path, matrix: np.ndarray, labels: np.ndarray | None, key: str = 
         path.write_text(text + "\n")
         return [] if labels is None else ["--labels-column", "truth"]
     else:
-        columns = {name: matrix[:, index] for index, name in enumerate(NAMES)}
+        columns = {f"{key}_{name}": matrix[:, index] for index, name in enumerate(NAMES)}
         truth = {} if labels is None else {"label": [NAMES[label] for label in labels]}
         parquet.write_table(arrow.table({**columns, **truth}), path)
     return []
@@ -65,7 +65,7 @@ def test_fit_and_apply(
     np.testing.assert_array_equal(repaired.values.argmax(axis=1), logits[300:].argmax(axis=1))
     if suffix != "npy":  # a plain array has room for neither
         assert repaired.class_names == NAMES
-        direct = read_scores(tmp_path / out, key="direct").values
+        direct = read_scores(tmp_path / out, role="direct").values
         assert (direct.argmax(axis=1) != logits[300:].argmax(axis=1)).any()
 
 
@@ -117,7 +117,7 @@ def test_pipes(run: Run, tmp_path: Path, logits: np.ndarray, labels: np.ndarray)
     result = run("apply", "m.safetensors", "-", input=buffer.getvalue(), text=False)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.decode().splitlines()
-    assert lines[0] == "prediction,repaired:0,repaired:1,repaired:2"
+    assert lines[0] == "prediction,confidence,p_0,p_1,p_2"
     assert [int(line.split(",")[0]) for line in lines[1:]] == logits[:7].argmax(axis=1).tolist()
 
 

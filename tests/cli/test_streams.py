@@ -188,7 +188,7 @@ def test_signs_and_tables_in_ascii(shell) -> None:
 def test_data_on_stdout_is_utf8_on_every_terminal(shell) -> None:
     expected = shell("apply", "")[1]
     header = next(csv.reader(io.StringIO(expected.decode())))
-    assert header[1:] == [f"repaired:{name}" for name in NAMES]
+    assert header[3:] == [f"p_{name}" for name in NAMES]
     for variables in ENCODINGS:
         assert shell("apply", "", **variables)[1] == expected
 

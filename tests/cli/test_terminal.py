@@ -118,5 +118,5 @@ def test_formulas_for_a_spreadsheet(
         assert call("apply", "m.safetensors", "s.npz", *output)[0] == 0
         with (tmp_path / "out.csv").open(newline="") as file:
             header, *rows = csv.reader(file)
-        assert header[1:] == [f"repaired:{name}" for name in names]  # no cell of formulas
-        assert {row[0] for row in rows} == {mark + name for name in names}
+        assert header[3:] == [f"p_{name}" for name in names]  # no cell of formulas
+        assert {row[1] for row in rows} == {mark + name for name in names}

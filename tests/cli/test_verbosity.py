@@ -122,66 +122,6 @@ def test_a_quiet_log_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
         advance("ts")
 
 
-@pytest.fixture
-def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Apply with batches of fifty rows, stopped in the third."""
-    monkeypatch.setattr("cordcal.files.sources.BATCH_BYTES", 50 * 3 * 8)
-    call("fit", "s.npz", *TS, "--output", "m.safetensors")
-    from cordcal.files.output import ResumableOutput
-
-    append = ResumableOutput.append
-
-    def stop(self: ResumableOutput, *block, **kwargs) -> None:
-        if len(self.records) == 2:
-            raise KeyboardInterrupt
-        append(self, *block, **kwargs)
-
-    def run(*options: str) -> tuple[int, str, str]:
-        with monkeypatch.context() as patch:
-            patch.setattr(ResumableOutput, "append", stop)
-            return call("apply", "m.safetensors", "s.npz", "--output", "o.csv", *options)
-
-    return run
-
-
-def test_an_interrupt_prints_what_is_kept(call, stopped) -> None:
-    code, out, errors = stopped()
-    assert (code, out) == (130, "")
-    assert errors == (
-        "cordcal: interrupted; 100 rows of o.csv are kept; the same command with --resume "
-        "continues after them\n"
-    )
-    go_on = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--resume", "--json")
-    assert json.loads(go_on[1])["resumed"] == 100
-
-
-def test_a_rerun_says_what_it_discards(call, stopped) -> None:
-    code, out, _ = stopped("--json")
-    assert code == json.loads(out)["error"]["exit_code"] == 130
-    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.csv")
-    assert code == 0
-    assert errors.startswith("o.csv: discarding 100 rows")
-    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--force")
-    assert "discarding" not in errors
-
-
-def test_an_output_that_exists_does_not_hide_what_a_killed_run_kept(
-    call, folder: Path, stopped
-) -> None:
-    assert stopped()[0] == 130
-    with (folder / ".o.csv.journal").open("ab") as journal:
-        journal.write(b'{"start": 1')  # a kill may cut a line short
-    (folder / "o.csv").write_text("an older result")
-    apply = ("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--json")
-    code, out, _ = call(*apply)
-    problem = json.loads(out)["error"]
-    assert (code, problem["argument"]) == (2, "o.csv")
-    assert "100 rows" in problem["reason"]
-    assert "--resume" in problem["hint"]
-    code, out, _ = call(*apply, "--force", "--resume")
-    assert (code, json.loads(out)["resumed"]) == (0, 100)
-
-
 def test_fit_prints_figures_on_held_out_rows(call, folder: Path) -> None:
     code, out, errors = call("fit", "s.npz", *TS, "--output", "m.safetensors")
     assert code == 0

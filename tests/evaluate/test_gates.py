@@ -12,8 +12,9 @@ from scipy import stats
 from cordcal import PredictionRule, metrics
 from cordcal.evaluate.baseline import Baseline
 from cordcal.evaluate.gates import Gate, check
+from cordcal.evaluate.statistics import upper_mean, upper_rate
 from cordcal.metrics import METRICS
-from cordcal.metrics.base import ProbabilityMatrix
+from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from errors import refused
 
 
@@ -87,18 +88,107 @@ def test_a_calibrated_small_class_passes_and_a_broken_one_fails() -> None:
     assert broken == 40
 
 
-@pytest.mark.parametrize("name", ["accuracy", "nll", "brier", "ece", "ece_equal_mass"])
-def test_chance_values_are_the_metrics_of_drawn_labels(name: str) -> None:
-    """Many draws at once have the distribution of one draw at a time."""
-    from cordcal.evaluate.gates import _chance_values
+@pytest.mark.parametrize("name", [name for name in METRICS if name != "accuracy"])
+def test_drawn_values_are_the_metrics_of_drawn_labels(name: str) -> None:
+    """Many draws at once have the distribution of one draw at a time, and the stated moments."""
+    from cordcal.evaluate.gates import _Draws
 
     rng = np.random.default_rng(0)
-    report = rng.dirichlet(np.full(4, 0.5), 60)
+    report = rng.dirichlet(np.full(4, 0.5), 120)
     matrix = ProbabilityMatrix.from_array(report, "probabilities")
-    at_once = _chance_values(METRICS[name], matrix, rng)
-    truth = [(report.cumsum(axis=1) > rng.random((60, 1))).argmax(axis=1) for _ in range(400)]
-    one_by_one = np.array([METRICS[name].function(report, labels) for labels in truth])
-    assert stats.ks_2samp(at_once, one_by_one).pvalue > 0.01
+    draws = _Draws(matrix, np.array([0, 60, 120]), None)
+    at_once, moments = draws.of(replace(METRICS[name], draws=400), 0.05, rng)
+    part = report[60:]
+    truth = [(part.cumsum(axis=1) > rng.random((60, 1))).argmax(axis=1) for _ in range(400)]
+    one_by_one = np.array([METRICS[name].function(part, labels) for labels in truth])
+    assert stats.ks_2samp(at_once[1], one_by_one).pvalue > 0.01
+    if not METRICS[name].calibration_error:
+        error = at_once.std(axis=1) / np.sqrt(400)
+        assert np.abs(at_once.mean(axis=1) - moments.mean).max() < 4 * error.max()
+        assert at_once.var(axis=1) == pytest.approx(moments.variance, rel=0.3)
+        third = ((at_once - moments.mean[:, None]) ** 3).mean(axis=1)
+        assert third / moments.variance == pytest.approx(moments.jump, rel=1.0)
+
+
+@pytest.mark.parametrize("name", ["ece", "ece_equal_mass", "smooth_ece"])
+@pytest.mark.parametrize("lowest", [0.3, 0.9, 0.9999])
+def test_errors_of_many_draws_are_those_of_each(name: str, lowest: float) -> None:
+    rng = np.random.default_rng(0)
+    confidence = np.r_[rng.uniform(lowest, 1.0, 200), 1.0, 1.0]
+    right = rng.random((202, 5)) < confidence[:, None]
+    zeros, predicted = np.zeros(202), np.zeros(202, dtype=np.intp)
+    expected = [
+        METRICS[name].value(
+            LabelledRows(confidence, predicted, zeros, zeros, (~column).astype(np.intp), None)
+        )
+        for column in right.T
+    ]
+    assert METRICS[name].of_correct(confidence, right) == pytest.approx(expected, abs=1e-14)
+
+
+def test_a_class_that_is_always_right_passes() -> None:
+    """Its estimate is within any limit, and chance never counts against it."""
+    rng = np.random.default_rng(0)
+    top = np.r_[np.full(30, 0.9984), rng.uniform(0.5, 1.0, 300)]
+    report = np.column_stack([top, 1.0 - top])
+    report[30:] = report[30:, ::-1]
+    labels = report.argmax(axis=1)
+    gate = Gate.parse("accuracy.class", "99.9%", "min")
+    (verdict,) = check(report, labels, gates=[gate]).verdicts
+    assert (verdict.outcome, verdict.value, verdict.chance) == ("passed", 1.0, 0.0)
+
+
+def test_the_allowance_for_accuracy_is_clopper_and_pearsons() -> None:
+    """It does not depend on how sure the model is."""
+    labels = np.r_[np.ones(5, int), np.zeros(95, int)]
+    for confidence in (0.6, 0.9999):
+        report = np.tile([confidence, 1.0 - confidence], (100, 1))
+        gate = Gate.parse("accuracy.group", 0.99, "min")
+        (verdict,) = check(report, labels, groups=labels * 0, gates=[gate]).verdicts
+        exact = stats.binomtest(95, 100, alternative="less").proportion_ci(0.95, "exact")
+        assert verdict.value == pytest.approx(exact.high, rel=1e-9)
+        assert verdict.outcome == "failed"
+
+
+@pytest.mark.parametrize(("count", "confidence"), [(1000, 0.9999), (100, 0.9)])
+def test_many_calibrated_groups_rarely_fail(count: int, confidence: float) -> None:
+    """Hardly a draw shows an error in a given group, but many show one in some group."""
+    failures = 0
+    report = np.tile([confidence, 1.0 - confidence], (30 * count, 1))
+    groups = np.repeat(np.arange(count), 30)
+    for seed in range(20):
+        labels = (np.random.default_rng(seed).random(len(report)) > confidence).astype(int)
+        gates = [Gate.parse("ece.group", 0.0)]
+        failures += check(report, labels, groups=groups, gates=gates, seed=seed).outcome == "failed"
+    assert failures <= 4
+
+
+@pytest.mark.parametrize("name", ["ece", "nll", "brier"])
+def test_nearly_certain_groups_do_not_widen_the_allowance_of_others(name: str) -> None:
+    rng = np.random.default_rng(0)
+    plain = np.full(3000, 0.7)
+    mixed = np.r_[plain, np.full(3000, 1.0 - 1e-6)]
+    chances = []
+    for top in (plain, mixed):
+        labels = (rng.random(len(top)) > top).astype(int)
+        labels[:30] = 1  # group 0 is the worst
+        report = np.column_stack([top, 1.0 - top])
+        gate = Gate.parse(f"{name}.group", 0.0)
+        groups = np.arange(len(top)) // 30
+        (verdict,) = check(report, labels, groups=groups, gates=[gate]).verdicts
+        assert "for the group 0 (" in verdict.reading
+        chances.append(verdict.chance)
+    assert chances[1] == pytest.approx(chances[0], rel=0.2)
+
+
+def test_figures_stay_in_the_range_of_their_metric(rows) -> None:
+    report = np.tile([0.999, 0.001], (60, 1))
+    for name in ("nll", "brier", "ece"):
+        gate = Gate.parse(f"{name}.class", 0.001)
+        (verdict,) = check(report, np.zeros(60, int), gates=[gate]).verdicts
+        assert verdict.outcome == "passed"
+        assert verdict.value >= 0.0
+        assert verdict.chance >= 0.0
 
 
 def test_calibrated_classes_rarely_fail_together() -> None:
@@ -140,15 +230,104 @@ def test_a_class_that_lost_its_predictions_is_seen() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name != "classwise_ece"])
-def test_a_file_passes_against_its_own_baseline(rows, name: str) -> None:
+def test_a_file_and_its_own_baseline(rows, name: str) -> None:
+    """Nothing increased; how much could have, without a row that shows it, has a bound."""
     report, labels = rows
     before = check(report, labels, gates=[]).baseline
     order = np.random.default_rng(0).permutation(600)
-    gates = [Gate.parse(f"{name}.increase", 0.0), Gate.parse("accuracy.increase", 0.0)]
-    checked = check(report[order], labels[order], gates=gates, baseline=before)
-    assert checked.outcome == "passed"
-    assert checked.verdicts[0].value == pytest.approx(0.0, abs=1e-15)
-    assert "600 rows in pairs" in checked.verdicts[0].reading
+    gates = [Gate.parse(f"{name}.increase", 0.1)]
+    (verdict,) = check(report[order], labels[order], gates=gates, baseline=before).verdicts
+    assert verdict.outcome == "passed"
+    assert verdict.estimate == pytest.approx(0.0, abs=1e-15)
+    largest = {"accuracy": 1.0, "brier": 2.0, "nll": np.log(1e4)}.get(name, 0.0)
+    # The rule of three: 3.69 at 97.5 %.
+    assert verdict.value == pytest.approx(3.68 * largest / 600, abs=2e-4)
+    assert "600 rows in pairs" in verdict.reading
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+def test_upper_ends_cover_also_where_hardly_a_row_changed(share: float) -> None:
+    covered = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        loss = (rng.random(1000) < share) * rng.choice([1.0, -1.0], 1000, p=[0.8, 0.2])
+        covered += upper_mean(loss, 1.0, 0.025) >= 0.6 * share
+    assert covered >= 400 * 0.975 - 2 * np.sqrt(400 * 0.975 * 0.025)
+
+
+def test_upper_means_are_quantiles_of_gaffkes_distribution() -> None:
+    rng = np.random.default_rng(0)
+    for values, largest in (
+        (rng.integers(-1, 2, 80).astype(float), 1.0),
+        (rng.exponential(size=200).clip(0, 9.0), 9.0),
+        (np.zeros(50), 2.0),
+    ):
+        weight = rng.exponential(size=(20_000, len(values) + 1))
+        drawn = weight @ np.append(values, largest) / weight.sum(axis=1)
+        bound = upper_mean(values, largest, 0.025)
+        assert (drawn > bound).mean() == pytest.approx(0.025, abs=0.004)
+    shares = rng.random(300) < 0.1
+    assert upper_mean(shares * 1.0, 1.0, 0.025) == pytest.approx(
+        upper_rate(shares, 0.025), rel=0.01
+    )
+    assert upper_mean(np.ones(5), 1.0, 0.025) == 1.0
+
+
+def test_ids_that_repeat_or_are_empty_pair_nothing(rows) -> None:
+    report, labels = rows
+    gate = [Gate.parse("nll.increase", 9.0)]
+    for ids in (["same"] * 600, np.arange(600) // 2):
+        before = check(report, labels, ids=ids, gates=[])
+        assert "repeat an id" in before.caveats[0]
+        (verdict,) = check(report, labels, ids=ids, gates=gate, baseline=before.baseline).verdicts
+        assert "two samples" in verdict.reading
+        assert not check(report, labels, ids=ids, clusters=ids, gates=[]).caveats
+    for missing in ("", " ", None, float("nan")):
+        with refused("ids", rows=[7]):
+            check(report, labels, ids=[*range(7), missing, *range(8, 600)], gates=[])
+
+
+def test_clusters_count_as_one_row() -> None:
+    """Each row ten times has the allowance, the bounds and the intervals of the rows alone."""
+    rng = np.random.default_rng(0)
+    report = rng.dirichlet(np.full(3, 0.5), 300)
+    labels = np.array([rng.choice(3, p=row) for row in report])
+    worse = np.clip(0.9 * report + 0.1 / 3, 0, 1)
+    names = ("ece.group", "nll.group", "accuracy.group", "nll.increase", "ece.increase")
+    gates = [Gate.parse(name, 0.99, "min" if "acc" in name else "max") for name in names]
+
+    def run(times: int, clusters) -> list[float]:
+        def many(rows):
+            return np.repeat(rows, times, axis=0)
+
+        options = {"clusters": clusters, "ids": np.arange(300 * times)}
+        before = check(many(report), many(labels), gates=[], **options).baseline
+        groups = many(np.zeros(300))
+        checked = check(
+            many(worse), many(labels), gates=gates, groups=groups, baseline=before, **options
+        )
+        assert f"{300 * times:,} rows in pairs" in checked.verdicts[-1].reading
+        chances = [v.chance if v.chance is not None else v.value for v in checked.verdicts]
+        return [*chances, checked.certified[0].bound]
+
+    alone, together = run(1, None), run(10, np.repeat(np.arange(300), 10))
+    assert together == pytest.approx(alone, rel=0.25)
+    apart = run(10, None)
+    assert all(apart[index] < 0.6 * alone[index] for index in (0, 1, 2))
+
+
+def test_clusters_rarely_fail_by_chance() -> None:
+    failures = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        top = np.repeat(rng.uniform(0.5, 1.0, 300), 10)
+        labels = (np.repeat(rng.random(300), 10) > top).astype(int)
+        report, cluster = np.column_stack([top, 1.0 - top]), np.repeat(np.arange(300), 10)
+        gates = [Gate.parse("ece.group", 0.0)]
+        groups = cluster % 5
+        options = {"groups": groups, "gates": gates, "seed": seed}
+        failures += check(report, labels, clusters=cluster, **options).outcome == "failed"
+    assert failures <= 6
 
 
 def test_rows_with_equal_scores_are_paired() -> None:
@@ -156,8 +335,10 @@ def test_rows_with_equal_scores_are_paired() -> None:
     labels = np.random.default_rng(0).integers(2, size=200)
     before = check(report, labels, gates=[]).baseline
     order = np.random.default_rng(1).permutation(200)
-    gate = [Gate.parse("nll.increase", 0.0)]
-    assert check(report[order], labels[order], gates=gate, baseline=before).outcome == "passed"
+    gate = [Gate.parse("nll.increase", 9.0)]
+    (verdict,) = check(report[order], labels[order], gates=gate, baseline=before).verdicts
+    assert verdict.estimate == pytest.approx(0.0, abs=1e-15)
+    assert "200 rows in pairs" in verdict.reading
 
 
 def test_rows_are_not_paired_by_their_predictions_alone(rows) -> None:
@@ -176,14 +357,14 @@ def test_a_change_on_the_same_rows_is_paired(rows) -> None:
     report, labels = rows
     before = check(report, labels, original=report, gates=[]).baseline
     slightly = 0.98 * report + 0.02 / 3
-    gate = [Gate.parse("nll.increase", 1.0)]
+    gate = [Gate.parse("brier.increase", 1.0)]
     paired = check(slightly, labels, original=report, gates=gate, baseline=before).verdicts[0]
-    change = metrics.nll(slightly, labels) - metrics.nll(report, labels)
+    change = metrics.brier(slightly, labels) - metrics.brier(report, labels)
     assert paired.estimate == pytest.approx(change, abs=1e-12)
     unpaired = check(slightly, labels, gates=gate, baseline=before).verdicts[0]
     assert "two samples" in unpaired.reading
     assert unpaired.estimate == pytest.approx(change, abs=1e-12)
-    # The interval of the pairs is far narrower.
+    # The interval of the pairs is far narrower: little more than a row that nobody has seen.
     assert paired.value - change < 0.3 * (unpaired.value - change)
 
 
@@ -218,7 +399,7 @@ def test_a_baseline_goes_through_a_file(rows, tmp_path) -> None:
     again = Baseline.load(tmp_path / "b")
     assert again.class_names == ("ant", "bee", "cat")
     gate = [Gate.parse("nll.increase", 0.0)]
-    assert check(report, labels, gates=gate, baseline=again).verdicts[0].value == 0.0
+    assert check(report, labels, gates=gate, baseline=again).verdicts[0].estimate == 0.0
     (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes()[:-2])
     with refused("b"):
         Baseline.load(tmp_path / "b")
@@ -342,11 +523,11 @@ def test_a_group_without_a_number_is_never_hidden(rows, limit: float, monkeypatc
     groups = np.repeat(["a", "b", "c"], 200)
     whole = METRICS["nll"]
 
-    def broken(p: np.ndarray, y: np.ndarray) -> float:
-        middle = len(y) == 200 and (y == labels[200:400]).all()
-        return float("nan") if middle else whole.function(p, y)
+    def broken(rows: LabelledRows) -> float:
+        middle = len(rows) == 200 and (rows.labels == labels[200:400]).all()
+        return float("nan") if middle else whole.value(rows)
 
-    monkeypatch.setitem(METRICS, "nll", replace(whole, function=broken))
+    monkeypatch.setitem(METRICS, "nll", replace(whole, of_rows=broken))
     result = check(report, labels, gates=[Gate("nll", limit, over="group")], groups=groups)
     assert result.outcome == "not evaluated"
 

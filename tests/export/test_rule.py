@@ -114,7 +114,7 @@ def test_equal_weights_change_nothing() -> None:
     direct = calibrator.predict_proba(scores)
     original = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     models = [
-        PreservingCalibrator._from_fitted(
+        PreservingCalibrator.from_fitted(
             calibrator, CORD(rule=rule).fit(original, direct), "logits", None
         )
         for rule in ("argmax", PredictionRule([3, 3, 3]))

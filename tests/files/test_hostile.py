@@ -68,13 +68,13 @@ def test_a_foreign_zip(tmp_path: Path) -> None:
     path = tmp_path / "book.xlsx"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("xl/workbook.xml", "<xml/>")
-    both(path, "zip archive")
+    both(path, "Excel workbook")
 
 
 @pytest.mark.parametrize(
     ("array", "fact"),
     [
-        (np.empty((4, 0)), "no columns"),
+        (np.empty((4, 0)), "0 class(es)"),
         (np.empty((0, 3)), "no rows"),
         (np.zeros((4, 3), "V8"), "dtype is |V8"),
         (np.zeros((4, 3), [("a", "f8")]), "dtype"),
@@ -119,7 +119,7 @@ def test_what_is_not_needed_is_not_read(tmp_path: Path) -> None:
 
 def test_the_limit_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [npz(tmp_path / "s.npz", logits=SCORES), tmp_path / "s.csv"]
-    paths[1].write_text("a,b\n" + "0.5,0.5\n" * 20)
+    paths[1].write_text("p_a,p_b\n" + "0.5,0.5\n" * 20)
     for path in paths:
         monkeypatch.setenv(LIMIT, "95")
         with refused(naming=[path.name, LIMIT]):

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cordcal.files import disk, output, replacing
-from cordcal.files.output import Encoder, OutputBlock, Piece
+from cordcal.files import disk, replacing
 from errors import refused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="rights and links of POSIX")
@@ -23,37 +22,20 @@ def write(path: Path, text: str = "new", **options: bool) -> None:
         temporary.write_text(text)
 
 
-def grow(path: Path, text: str = "new", **options: bool) -> None:
-    with output.resumable_output(path, Plain(), {}, **{"resume": False, **options}) as file:
-        file.append(Piece(text.encode(), 1), position=1, changed=0, skipped={})
-
-
-class Plain(Encoder):
-    """Bytes as they come."""
-
-    def encode(self, block: OutputBlock) -> Piece:
-        raise NotImplementedError
-
-
-both = pytest.mark.parametrize("writer", [write, grow])
-
-
-@both
-def test_a_name_that_is_taken(tmp_path: Path, writer: object) -> None:
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")
     with refused(str(path), option="overwrite"):
-        writer(path, overwrite=False)  # type: ignore[operator]
+        write(path, overwrite=False)
     assert path.read_text() == "mine"
-    writer(path)  # type: ignore[operator]
+    write(path)
     assert path.read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@both
 @pytest.mark.parametrize("links", [True, False])
 def test_a_name_that_is_taken_meanwhile(
-    tmp_path: Path, writer: object, links: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out"
     publish = disk.publish
@@ -65,93 +47,45 @@ def test_a_name_that_is_taken_meanwhile(
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    for module in (disk, output):
-        monkeypatch.setattr(module, "publish", late)
+    monkeypatch.setattr(disk, "publish", late)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
     with refused(str(path), option="overwrite"):
-        writer(path, overwrite=False)  # type: ignore[operator]
+        write(path, overwrite=False)
     assert path.read_text() == "theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@both
-def test_a_new_name_without_links(
-    tmp_path: Path, writer: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_name_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "link")
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError()), raising=False)
-    writer(tmp_path / "out", overwrite=False)  # type: ignore[operator]
+    write(tmp_path / "out", overwrite=False)
     assert (tmp_path / "out").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@both
-def test_rights_stay_and_links_are_followed(tmp_path: Path, writer: object) -> None:
+def test_rights_stay_and_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     target = tmp_path / "far" / "real"
     target.write_text("old")
     target.chmod(0o640)
     link = tmp_path / "link"
     link.symlink_to(target)
-    writer(link)  # type: ignore[operator]
+    write(link)
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "link", "real"]
 
 
-@both
-def test_what_is_no_file_is_left_alone(tmp_path: Path, writer: object) -> None:
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with refused(str(path)):
-        writer(path)  # type: ignore[operator]
+        write(path)
     assert stat.S_ISFIFO(path.stat().st_mode)
     with refused("/dev/null"):
-        writer(Path("/dev/null"))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", [".out.partial", ".out.journal"])
-@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
-def test_planted_links_are_not_followed(tmp_path: Path, name: str, plant: object) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    plant(tmp_path / name, victim)  # type: ignore[operator]
-    with refused(str(tmp_path / name)):
-        grow(tmp_path / "out")
-    assert victim.read_text() == "mine"
-
-
-def test_a_writer_that_comes_late_does_not_touch_the_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first writer ends between the second one's opening of the journal and its lock."""
-    locked, path = disk.try_lock, tmp_path / "out"
-    first = output.resumable_output(path, Plain(), {}, resume=False)
-    file = first.__enter__()
-    file.append(Piece(b"first", 1), position=1, changed=0, skipped={})
-
-    def late(handle: int) -> bool:
-        monkeypatch.setattr(disk, "try_lock", locked)
-        first.__exit__(None, None, None)
-        return locked(handle)
-
-    monkeypatch.setattr(disk, "try_lock", late)
-    with refused(str(path), option="overwrite"):
-        grow(path, "second", overwrite=False)
-    assert path.read_text() == "first"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize(
-    "journal",
-    [b"\xff\n", b"[1]\n", b'{"a": 1}\n{}\n', b'{}\n{"end": "9"}\n', b"[" * 10**5 + b"\n"],
-)
-def test_a_journal_that_is_none(tmp_path: Path, journal: bytes) -> None:
-    (tmp_path / ".out.journal").write_bytes(journal)
-    with refused(str(tmp_path / ".out.journal"), naming="resume=True"):
-        grow(tmp_path / "out", resume=True)
+        write(Path("/dev/null"))
 
 
 def test_what_a_killed_process_leaves_is_removed(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cordcal.files import inspect, open_scores, read_scores, sources
+from cordcal.files import inspect, open_scores, read_scores
+from cordcal.files import scores as module
 from documents import ROOT, blocks
 from errors import refused
 
@@ -30,41 +31,18 @@ def rows_of(file: object) -> np.ndarray:
     return np.concatenate([batch.values for batch in file])  # type: ignore[attr-defined]
 
 
-def test_row_groups_are_batches(write: Write, matrix: np.ndarray) -> None:
-    scores = open_scores(write("s.parquet", matrix))
-    assert scores.shape == matrix.shape
-    assert (scores.kind, scores.key, scores.dtype) == ("logits", "logits", np.float32)
-    batches = list(scores)
-    assert [len(batch) for batch in batches] == [100] * 10 + [50]
-    assert [batch.first for batch in batches] == list(range(0, 1050, 100))
-    np.testing.assert_array_equal(rows_of(scores), matrix)
-
-
-def test_lists_are_not_copied(write: Write, matrix: np.ndarray) -> None:
-    batch = next(iter(open_scores(write("s.parquet", matrix))))
-    assert not batch.values.flags.owndata
-    assert not batch.values.flags.writeable  # Arrow's own memory
-
-
 @pytest.mark.parametrize("name", ["s.parquet", "s.npy", "fortran.npy"])
 def test_large_pieces_are_cut(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(module, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     passed = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
     scores = open_scores(write(name, passed, group=700))
-    assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts
+    assert [len(batch) for batch in scores] == [64] * 16 + [26]
     np.testing.assert_array_equal(rows_of(scores), matrix)
-    late = list(scores.batches(scores.spans[3][0]))
-    np.testing.assert_array_equal(rows_of(late), matrix[late[0].first :])
-
-
-def test_other_spans(write: Write, matrix: np.ndarray) -> None:
-    scores = open_scores(write("s.parquet", matrix))
-    spans = [(130, 131), (131, 555), (555, 1050)]
-    result = list(scores.along(spans))
-    assert [batch.first for batch in result] == [130, 131, 555]
-    np.testing.assert_array_equal(rows_of(result), matrix[130:])
+    uneven = list(scores.batches(rows=130))
+    assert [batch.first for batch in uneven] == list(range(0, 1050, 130))
+    np.testing.assert_array_equal(rows_of(uneven), matrix)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv"])
@@ -74,7 +52,7 @@ def test_formats_that_are_read_whole(tmp_path: Path, matrix: np.ndarray, suffix:
     if suffix == "npz":
         np.savez(path, logits=matrix, labels=labels)
     else:
-        lines = ["label,a,b,c,d,e"]
+        lines = ["label,s_a,s_b,s_c,s_d,s_e"]
         lines += [
             ",".join([str(label), *map(str, row.tolist())])
             for label, row in zip(labels, matrix, strict=True)
@@ -95,7 +73,7 @@ def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) ->
     np.save(tmp_path / "y.npy", truth)
     for where in ({"labels_column": "truth"}, {"labels": str(tmp_path / "y.npy")}):
         scores = open_scores(tmp_path / "s.parquet", **where)
-        assert scores.class_names == tuple(names)
+        assert scores.class_names == (tuple(names) if "labels_column" in where else None)
         result = np.concatenate([batch.labels for batch in scores])
         np.testing.assert_array_equal(result, truth)
     np.save(tmp_path / "short.npy", truth[:-1])
@@ -134,14 +112,14 @@ def test_a_file_that_was_cut_short(write: Write, matrix: np.ndarray, name: str) 
         open_scores(path)
 
 
-def test_a_damaged_page_names_the_rows(write: Write, matrix: np.ndarray) -> None:
+def test_a_damaged_page_is_refused(write: Write, matrix: np.ndarray) -> None:
     path = write("s.parquet", matrix)
     column = parquet.ParquetFile(path).metadata.row_group(6).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
     data = bytearray(path.read_bytes())
     data[start : start + 40] = b"\xff" * 40
     path.write_bytes(data)
-    with refused(naming=["s.parquet", "from row 600 on"]):
+    with refused(naming="s.parquet"):
         list(open_scores(path))
 
 
@@ -156,7 +134,7 @@ def test_the_recipe_of_the_documentation(
 ) -> None:
     page = ROOT / "docs" / "scale.md"
     (recipe,) = [block for block in blocks(page, "python") if "open_scores" in block]
-    monkeypatch.setattr(sources, "BATCH_BYTES", 100 * 5 * 8)
+    monkeypatch.setattr(module, "BATCH_BYTES", 100 * 5 * 8)
     direct = softmax(matrix.astype(np.float64), axis=1)
     original = softmax(matrix[:, ::-1], axis=1)
     write("scores.parquet", matrix)
@@ -176,7 +154,7 @@ def test_a_look_in_pieces_finds_what_one_at_the_whole_does(
     result[[3, 700], 1] = np.inf
     result[900] = 0.25
     path = write(name, result, group=100)
-    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(module, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     description = inspect(path)
     assert description["entries"][0]["shape"] == "1,050 rows × 5 classes"
     assert description["entries"][0]["kind"] == "looks like logits"
@@ -193,6 +171,6 @@ def test_rows_that_are_none_do_not_tell_what_the_scores_are(
     tmp_path: Path, matrix: np.ndarray
 ) -> None:
     report = np.tile(softmax(matrix, axis=1), (6, 1))
-    report[: sources.SAMPLE_ROWS + 5] = np.nan
+    report[: module._SAMPLE_ROWS + 5] = np.nan
     np.save(tmp_path / "s.npy", report)
     assert open_scores(tmp_path / "s.npy").kind == "probabilities"

@@ -1,4 +1,4 @@
-"""`inspect_answers`: files of answers are recognised, and the command for them is complete."""
+"""`inspect_answers`: files of answers are recognised, and the call for them is complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import cordcal
 from cordcal.cli import main
 from cordcal.llm import inspect_answers
 
@@ -48,11 +47,11 @@ FILES = {
 @pytest.mark.parametrize(
     ("name", "layout", "arguments"),
     [
-        ("chat", "chat replies", "--options ABCD"),
-        ("batch", "replies of a Batch API", "--options ABC --labels L --join custom_id"),
-        ("words", "chat replies", "--options no,yes"),
+        ("chat", "chat replies", ", options='ABCD'"),
+        ("batch", "replies of a Batch API", ", options='ABC', labels='L', join='custom_id'"),
+        ("words", "chat replies", ", options='no,yes'"),
         ("plain", "log-probabilities by option", ""),
-        ("stated", "probabilities by option", "--labels L --join id"),
+        ("stated", "probabilities by option", ", labels='L', join='id'"),
     ],
 )
 def test_the_command_names_what_the_file_needs(
@@ -63,8 +62,8 @@ def test_the_command_names_what_the_file_needs(
     assert contents["format"] == f"answers: {layout}"
     assert contents["questions"] == len(FILES[name])
     assert contents["problems"] == []
-    expected = f"cordcal fit {path} --answers {arguments} --output model.safetensors"
-    assert contents["next_step"].replace("LABELS.jsonl", "L").split() == expected.split()
+    expected = f"cordcal.llm.read_answers({str(path)!r}{arguments})"
+    assert contents["next_step"].replace("LABELS.jsonl", "L") == expected
 
 
 def test_the_command_for_the_harness_runs(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -76,11 +75,8 @@ def test_the_command_for_the_harness_runs(tmp_path: Path, monkeypatch, capsys) -
     printed = capsys.readouterr().out
     assert "acc_norm 8.33 %" in printed
     (step,) = (line for line in printed.splitlines() if line.startswith("next step: "))
-    command = shlex.split(step.removeprefix("next step: "))
-    assert command[:2] == ["cordcal", "fit"]
-    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)
-    assert main([*command[1:], "--calibrator", "ts"]) == 0
-    assert cordcal.load(tmp_path / "model.safetensors").n_classes_ == 5
+    answers = eval(step.removeprefix("next step: "))
+    assert len(answers.class_names) == 5
     texts = inspect_answers(next(HARNESS.glob("samples_cordcal_texts_*")))
     assert texts["next_step"] is None
     assert "multiple_choice" in texts["problems"][0]
@@ -117,4 +113,4 @@ def test_lines_that_cordcal_wrote_are_to_be_checked(tmp_path: Path) -> None:
     path = written(tmp_path, {**FILES["plain"][0], "repaired": {"A": 0.9, "B": 0.1}})
     contents = inspect_answers(path)
     assert contents["written_by_cordcal"] == ["repaired"]
-    assert contents["next_step"].startswith(f"cordcal check {path} --answers --original ")
+    assert contents["next_step"] == f"cordcal.llm.read_answers({str(path)!r}, key='repaired')"

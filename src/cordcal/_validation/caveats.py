@@ -210,7 +210,7 @@ def label_caveat(
     start = f"accuracy is {shown}"
     if shown != shown_majority and accuracy < majority:
         start = f"accuracy {shown} is below the most frequent class's share ({shown_majority})"
-    rows = _Rows(prediction, labels, weight, classes, right, labels == top)
+    rows = _PredictedRows(prediction, labels, weight, classes, right, labels == top)
     best = rows.best_remedy(names, scores)
     if best is not None:
         return Caveat(
@@ -257,7 +257,7 @@ class _Remedy:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _PredictedRows:
     """Predictions and labels; which rows are right, and which have the most frequent label."""
 
     prediction: Classes

@@ -316,7 +316,7 @@ Groups = npt.NDArray[np.str_]
 _MAX_GROUPS = 200
 
 
-def as_groups(groups: ArrayLike, rows: int) -> NumPyArray:
+def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyArray:
     """Return one group per row, checked.
 
     Examples
@@ -324,13 +324,13 @@ def as_groups(groups: ArrayLike, rows: int) -> NumPyArray:
     >>> as_groups(["north", "south"], 2).tolist()
     ['north', 'south']
     """
-    refuse_masked(groups, "groups")
+    refuse_masked(groups, argument)
     values = np.asarray(groups)
     if values.shape != (rows,):
         raise InputError(
-            "groups",
+            argument,
             f"has shape {values.shape} but there are {rows} rows",
-            "pass one group for each row",
+            f"pass one of the {argument} for each row",
         )
     if values.dtype.kind == "f" and np.all(values == np.rint(values)):
         values = values.astype(np.int64)  # integers read as floats: region 1, not 1.0
@@ -352,5 +352,7 @@ def few_groups(groups: ArrayLike, rows: int) -> Groups:
 
 def rows_by_group(groups: NumPyArray) -> Iterator[tuple[str, Classes]]:
     """Yield each group's name and rows."""
-    for name in np.unique(groups).tolist():
-        yield str(name), np.flatnonzero(groups == name)
+    names, number = np.unique(groups, return_inverse=True)
+    ends = np.cumsum(np.bincount(number))
+    parts = np.split(np.argsort(number, kind="stable"), ends[:-1])
+    yield from zip(map(str, names.tolist()), parts, strict=True)

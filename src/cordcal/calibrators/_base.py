@@ -443,7 +443,7 @@ class Calibrator(Estimator, ABC):
         scores : array of shape (n, K)
             May be overwritten.
         params : mapping of str to array
-            What `_parameters` returns, as arrays of the namespace ``xp``.
+            What `parameters` returns, as arrays of the namespace ``xp``.
         xp : module
             The array namespace: NumPy, torch's, or the one that records an ONNX graph.
 
@@ -459,18 +459,18 @@ class Calibrator(Estimator, ABC):
         """Return logits whose softmax is the map; see `_map`, instead of which it may be given."""
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that `_map` receives as ``params``; override it to derive some."""
         return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
 
     def _numpy_parameters(self) -> Parameters:
-        """Return `_parameters`; derived ones are computed once for equal fitted attributes."""
-        if type(self)._parameters is Calibrator._parameters:
-            return _with_numbers(self._parameters())
+        """Return `parameters`; derived ones are computed once for equal fitted attributes."""
+        if type(self).parameters is Calibrator.parameters:
+            return _with_numbers(self.parameters())
         attributes = self._fitted_attributes()
         known = _derived.get(self)
         if known is None or not _are_equal(attributes, known[0]):
-            params = _with_numbers(self._parameters())
+            params = _with_numbers(self.parameters())
             if "begin_x_" in params:
                 params["search_"] = CurveSearch.of(params)
             # Copies, so that an edit in place is noticed.
@@ -484,22 +484,22 @@ class Calibrator(Estimator, ABC):
             if name.endswith("_") and not name.startswith("_")
         }
 
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether it can predict; override it if that needs what model files do not hold."""
         return True
 
-    def _accepts_masked(self) -> bool:
+    def accepts_masked(self) -> bool:
         """Return whether the fitted map accepts −inf logits; override it if the fit decides."""
         return self.takes_masked
 
     # Entry points of other packages, whose scores are validated already.
 
-    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
+    def fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         """Fit on validated rows; see `fit`."""
         self._check_fit_rows(original, labels, weight)
         return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
 
-    def _predict_checked(self, original: CheckedScores) -> Matrix:
+    def predict_checked(self, original: CheckedScores) -> Matrix:
         """Return the direct probabilities of validated rows; see `predict_proba`."""
         if not hasattr(self, "n_classes_"):
             raise self._not_fitted_error()
@@ -507,12 +507,12 @@ class Calibrator(Estimator, ABC):
         return self._predict_in_domain(original.in_domain(self.works_on, self.log_floor_))
 
     @classmethod
-    def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
+    def map_scores(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         """Convert float64 scores of either kind to `works_on` and map them, as one expression."""
         scores = in_domain(scores, kind, cls.works_on, params["log_floor_"], xp)
         return cls._map(scores, params, xp=xp)
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and everything else as JSON-able metadata."""
         self._check_fitted("n_classes_")
         fitted = self._fitted_attributes()
@@ -521,8 +521,8 @@ class Calibrator(Estimator, ABC):
         return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
 
     @classmethod
-    def _from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted calibrator from the result of `_state`."""
+    def from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted calibrator from the result of `to_state`."""
         # JSON has only lists; a constructor parameter that is a sequence is a tuple.
         params: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value

@@ -386,7 +386,7 @@ def fit_calibrator(
 ) -> Any:
     """Fit a calibrator on validated rows; another library's object receives the raw scores."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight)
+        return calibrator.fit_checked(original, labels, weight)
     # The methods of other libraries may have no parameter for weights.
     optional = {} if weight is None else {"sample_weight": weight}
     return calibrator.fit(original.raw, labels, **optional)
@@ -395,7 +395,7 @@ def fit_calibrator(
 def predict_calibrated(calibrator: Any, original: CheckedScores) -> npt.NDArray[Any]:
     """Return a fitted calibrator's direct probabilities of validated rows."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original)
+        return calibrator.predict_checked(original)
     output = calibrator.predict_proba(original.raw)
     direct = np.asarray(as_matrix(np.asarray(output), "direct"))
     check_same_shape(original.raw, "scores", direct, "direct")

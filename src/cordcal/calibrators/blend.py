@@ -163,9 +163,10 @@ class Blend(Calibrator):
         return CheckedScores.from_scores(scores, self.input, fitting=fitting)
 
     def _fit(self, scores: CheckedScores, labels: Labels, weight: Vector | None) -> None:
-        self._fit_from(self._fit_cache(scores, labels, weight))
+        self.fit_from(self._fit_cache(scores, labels, weight))
 
-    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
+    def fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
+        """Fit on validated rows."""
         self._check_fit_rows(original, labels, weight)
         return self._fit_in_domain(original, labels, weight)
 
@@ -176,7 +177,7 @@ class Blend(Calibrator):
         folds = Folds.of(original.comparable(), labels, self.folds, self.seed, weight)
         return FitCache(original, labels, weight, folds)
 
-    def _fit_from(self, fit_cache: FitCache) -> None:
+    def fit_from(self, fit_cache: FitCache) -> None:
         """Mix the calibrators of a cache, which fits those that it lacks."""
         self.n_classes_, self.log_floor_ = fit_cache.original.classes, LOG_FLOOR
         started = perf_counter()
@@ -286,9 +287,9 @@ class Blend(Calibrator):
         return Mixture(shares, loss, half.gap)
 
     def _predict_in_domain(self, scores: CheckedScores) -> Matrix:
-        return self._predict_checked(scores)
+        return self.predict_checked(scores)
 
-    def _predict_checked(self, original: CheckedScores) -> Matrix:
+    def predict_checked(self, original: CheckedScores) -> Matrix:
         """Map blocks of rows on threads, each converted once to every domain of the members."""
         if original.has_masked:
             for calibrator in self.members_.values():
@@ -322,10 +323,12 @@ class Blend(Calibrator):
         ]
         return _Members(members, self.weights_)
 
-    def _accepts_masked(self) -> bool:
-        return all(member._accepts_masked() for member in self.members_.values())
+    def accepts_masked(self) -> bool:
+        """Whether every member accepts logits of −inf."""
+        return all(member.accepts_masked() for member in self.members_.values())
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         members = {}
         for key, member in self.members_.items():
             if not member.has_expression():
@@ -334,7 +337,7 @@ class Blend(Calibrator):
                     f"has the member {key!r}, whose map is not an expression of scores alone",
                     "fit a blend without it",
                 )
-            members[key] = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
+            members[key] = {**member.parameters(), "log_floor_": np.asarray(member.log_floor_)}
         # A graph computes a step once for the members that have no such scalar of their own.
         common = _common_scalars([*members.values()])
         params = {name: np.asarray(value) for name, value in common.items()}
@@ -349,7 +352,8 @@ class Blend(Calibrator):
         return params
 
     @classmethod
-    def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
+    def map_scores(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
+        """Map scores of either kind, as one expression."""
         common = {name: params[name] for name in _SHARED_SCALARS if name in params}
         parameters: dict[str, dict[str, Array]] = {}
         for path, value in params.items():
@@ -370,12 +374,12 @@ class Blend(Calibrator):
         """Return True: the blend can be exported if its members can."""
         return True
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the shares, and each member's state under its key."""
         arrays = {"weights_": self.weights_}
         members = []  # a list, since their order is that of the shares
         for key, member in self.members_.items():
-            inner, record = member._state()
+            inner, record = member.to_state()
             members.append(record)
             arrays |= {f"{key}/{name}": value for name, value in inner.items()}
         fitted = {
@@ -390,15 +394,15 @@ class Blend(Calibrator):
         }
 
     @classmethod
-    def _from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted blend from the result of `_state`."""
+    def from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted blend from the result of `to_state`."""
         shares = {name: value for name, value in arrays.items() if "/" not in name}
-        blend = super()._from_state(shares, meta)
+        blend = super().from_state(shares, meta)
         blend.members_ = {}
         for record in meta["members"]:
             key = record["key"]
             inner = _member_arrays(arrays, key)
-            blend.members_[key] = calibrator_class(key)._from_state(inner, record)
+            blend.members_[key] = calibrator_class(key).from_state(inner, record)
         return blend
 
 

@@ -207,10 +207,11 @@ class BoostedBlend(Blend):
         self.rounds = rounds
         self.learning_rate = learning_rate
 
-    def _fit_from(self, fit_cache: FitCache) -> None:
+    def fit_from(self, fit_cache: FitCache) -> None:
+        """Fit on rows whose fits other calibrators share."""
         started = perf_counter()
         self._check_masked(fit_cache.original)
-        super()._fit_from(fit_cache)
+        super().fit_from(fit_cache)
         original, labels, weight = fit_cache.original, fit_cache.labels, fit_cache.weight
         direct = np.zeros(original.raw.shape)
         for share, key in zip(self.weights_.tolist(), self.members_, strict=True):
@@ -222,9 +223,10 @@ class BoostedBlend(Blend):
         self.held_out_.store(np.arange(len(labels)), held_out, labels, original.prediction)
         self.seconds_ = max(perf_counter() - started, self.seconds_)
 
-    def _predict_checked(self, original: CheckedScores) -> Matrix:
+    def predict_checked(self, original: CheckedScores) -> Matrix:
+        """Return the direct probabilities of validated rows."""
         self._check_masked(original)
-        direct, trees = super()._predict_checked(original), Trees.of(self)
+        direct, trees = super().predict_checked(original), Trees.of(self)
         for rows in row_blocks(*direct.shape):
             scores = original.take(rows).in_domain("log-probabilities", self.log_floor_)
             direct[rows] = trees.boosted(scores, _log(direct[rows]))
@@ -235,8 +237,9 @@ class BoostedBlend(Blend):
         """Return False: trees are not an expression of the scores."""
         return False
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        arrays, meta = super()._state()
+    def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the arrays and the JSON metadata of a model file."""
+        arrays, meta = super().to_state()
         own = ("feature_", "threshold_", "value_", "start_")
         return arrays | {name: getattr(self, name) for name in own}, meta
 

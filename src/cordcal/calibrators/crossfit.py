@@ -410,7 +410,7 @@ class FitCache:
     def _fit(self, model: Calibrator) -> Fit:
         started = perf_counter()
         with _record_warnings() as messages:
-            model._fit_checked(self.original, self.labels, self.weight)
+            model.fit_checked(self.original, self.labels, self.weight)
         return Fit(model, tuple(messages), perf_counter() - started)
 
     def fit_all(

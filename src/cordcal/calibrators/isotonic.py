@@ -141,7 +141,8 @@ class IsotonicOneVsAll(Calibrator):
             )
             yield model
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         return curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
 
     @classmethod
@@ -223,8 +224,9 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
             model._fit_tempered(best, *rows.without(fold, self.works_on, memory))
             yield model
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return {"temperature_": np.asarray(self.temperature_), **super()._parameters()}
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
+        return {"temperature_": np.asarray(self.temperature_), **super().parameters()}
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -386,7 +388,8 @@ class IsotonicPooled(Calibrator):
             model.knot_x_, model.knot_y_, _ = knots_of_elements([elements])
             yield model
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod

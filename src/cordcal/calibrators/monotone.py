@@ -179,7 +179,8 @@ class MonotoneMap(Calibrator):
             model._store(problem, best)
             yield model
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         slopes = self.slopes_[1:]
         # Summed as `interpolate` does, so that no rounding decreases at a knot.
         values = [0.0]

@@ -56,7 +56,8 @@ class SigmoidOneVsRest(Calibrator):
         # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
         return 0.0 - softplus(0.0 - odds, xp)
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         *scales, bias = self.coefficients_.T
         return {"bias_": bias, **{f"scale_{i}_": scale for i, scale in enumerate(scales)}}
 

@@ -145,8 +145,8 @@ _PIPE_WIDTH = 160
 # Seconds between lines of progress in a log.
 _EVERY = 5.0
 
-Counted = Callable[[int, int, str], None]
-"""Called with the number of finished steps, the total, and the name of the current step."""
+Counted = Callable[[int, int | None, str], None]
+"""Called with the number of finished steps, the total if known, and the current step's name."""
 
 
 @dataclass
@@ -313,7 +313,7 @@ def counted_progress(title: str) -> Iterator[Counted]:
         with _bar() as bar:
             task = bar.add_task(title, total=None)
 
-            def advance(done: int, total: int, what: str) -> None:
+            def advance(done: int, total: int | None, what: str) -> None:
                 description = printable(_titled(title, what))
                 bar.update(task, description=description, completed=done, total=total)
 
@@ -324,7 +324,7 @@ def counted_progress(title: str) -> Iterator[Counted]:
 
 
 @contextmanager
-def row_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def row_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show on stderr how many rows of a file are done."""
     with counted_progress(title) as count:
         yield lambda done, total: count(done, total, "rows")
@@ -334,9 +334,9 @@ def row_progress(title: str) -> Iterator[Callable[[int, int], None]]:
 def _lines(title: str) -> Iterator[Counted]:
     """Print the current step every few seconds, also during a long step."""
     start, ended = time.monotonic(), threading.Event()
-    state: tuple[int, int, str] | None = None
+    state: tuple[int, int | None, str] | None = None
 
-    def advance(done: int, total: int, what: str) -> None:
+    def advance(done: int, total: int | None, what: str) -> None:
         nonlocal state
         state = done, total, what
 
@@ -345,7 +345,8 @@ def _lines(title: str) -> Iterator[Counted]:
             if state is not None:
                 done, total, what = state
                 seconds = time.monotonic() - start
-                echo_info(f"{_titled(title, what)}, {done:,} of {total:,}, {seconds:.0f} s")
+                count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+                echo_info(f"{_titled(title, what)}, {count}, {seconds:.0f} s")
 
     printer = threading.Thread(target=print_lines, daemon=True)
     printer.start()
@@ -367,9 +368,9 @@ def _bar() -> Progress:
 
     class _Counted(ProgressColumn):
         def render(self, task: Task) -> Text:
-            # The total is unknown until the first step.
-            known = task.total is not None
-            return Text(f"{task.completed:,}/{task.total:,}" if known else "")
+            # The total is unknown until the first step, and for text files.
+            total = "" if task.total is None else f"/{task.total:,}"
+            return Text(f"{task.completed:,}{total}" if task.completed or total else "")
 
     return Progress(
         TextColumn("{task.description}", markup=False),

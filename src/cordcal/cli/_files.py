@@ -53,7 +53,7 @@ class _NamedPath:
         """The files of a folder or pattern; None for a single file or an invalid path."""
         if self.path == "-" or Path(self.path).is_file():
             return None
-        from cordcal.files.parts import parts_of
+        from cordcal.files.disk import parts_of
 
         with suppress(InputError):
             return parts_of(self.path)
@@ -106,15 +106,8 @@ def _check_not_an_input(
 def _replaced_files(path: str, *, in_parts: bool) -> Iterator[str]:
     """Yield the files that writing an output may replace."""
     yield path
-    if path == "-":
-        return
-    if Path(path).is_dir():
-        if in_parts:
-            yield from (str(file) for file in Path(path).rglob("*") if file.is_file())
-        return
-    from cordcal.files.output import hidden_files
-
-    yield from map(str, hidden_files(Path(os.path.realpath(path))))
+    if in_parts and path != "-" and Path(path).is_dir():
+        yield from (str(file) for file in Path(path).rglob("*") if file.is_file())
 
 
 def _check_not_in_input_folder(output: _NamedPath, source: _NamedPath) -> None:

@@ -10,48 +10,53 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
-from cordcal.cli._answers import open_answer_pair, read_answer_groups, read_answer_scores
 from cordcal.cli._console import counted_progress, echo_info, echo_skipped
 from cordcal.cli._options import InputKind, InputOptions
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes, Kind
+    from cordcal.evaluate.audit_files import AuditedFiles
     from cordcal.files import ScoreFile, Scores
-    from cordcal.files.columns import ColumnSpec
-    from cordcal.pipeline.applying import Applied, ModelApplication
-    from cordcal.pipeline.auditing import AuditedFiles
-    from cordcal.pipeline.loop import OnError
-    from cordcal.pipeline.parts import Run
-
-ReadScores = TypeVar("ReadScores", "Scores", "ScoreFile")
+    from cordcal.files.apply import Applied, ModelApplication, Run
+    from cordcal.files.loop import OnError
 
 
-def read_scores(
+def open_scores(
     path: str,
     inputs: InputOptions,
     *,
     role: str = "scores",
     kind: InputKind | None = None,
     classes: Sequence[str] | None = None,
-    expected: tuple[str, ...] | None = None,
     classes_in: str = "the model",
-) -> Scores:
-    """Read scores for a command.
+    pattern: Sequence[str] | None = None,
+    allow_empty: bool = False,
+) -> ScoreFile:
+    """Open scores for reading in batches.
 
-    ``classes`` are the class names of another file of the same rows, ``expected`` those of a
-    file of other rows; ``classes_in`` is the path of that file.
+    ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
+    names the columns that the model was fitted on, used if the command does not name any.
     """
-    if inputs.answers is not None:
-        return read_answer_scores(path, inputs, role=role)[0]
-    from cordcal.files.scores import read_with_spec
+    from cordcal.files.scores import open_with_spec
 
-    _refuse_answers(path, inputs)
-    spec = _column_spec(inputs, classes, expected, classes_in)
-    scores = read_with_spec(path, spec, role=role, input=_kind_name(kind))
-    _echo_columns(scores, inputs)
+    spec = replace(
+        inputs.column_spec(),
+        classes=None if classes is None else tuple(classes),
+        classes_in=classes_in,
+        pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
+    )
+    file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
+    if classes is None:
+        _echo_columns(file, inputs)
+    return file
+
+
+def read_scores(path: str, inputs: InputOptions, **options: Any) -> Scores:
+    """Read all rows of a file of scores; the options are those of `open_scores`."""
+    scores = open_scores(path, inputs, **options).read()
     if scores.columns and scores.labels is not None and scores.class_names is not None:
         labelled = set(scores.labels.tolist())
         absent = [name for index, name in enumerate(scores.class_names) if index not in labelled]
@@ -64,11 +69,9 @@ def read_calibration_rows(
     path: str, inputs: InputOptions, on_error: OnError, **options: Any
 ) -> tuple[Scores, Classes | None]:
     """Read calibration rows; return their row numbers too if rows may be skipped."""
-    if inputs.answers is not None:
-        return read_answer_scores(path, inputs, label_use="required", on_error=on_error)
     if on_error == "stop":
         return read_scores(path, inputs, **options), None
-    from cordcal.pipeline.loop import read_valid_rows
+    from cordcal.files.loop import read_valid_rows
 
     scores, rows, skipped = read_valid_rows(open_scores(path, inputs, **options))
     echo_skipped(skipped)
@@ -100,42 +103,12 @@ def read_groups(
     """
     if path is None and column is None:
         return None
-    if inputs.answers is not None and path is None and column is not None:
-        groups = read_answer_groups(scores, column)
-    else:
-        from cordcal.files.selection import read_vector
+    from cordcal.files.sources import read_vector
 
-        groups = read_vector(path or scores, column, header=inputs.header)
+    groups = read_vector(path or scores, column, text=inputs.text_options())
     if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
         return groups
     return groups[rows]
-
-
-def open_scores(
-    path: str,
-    inputs: InputOptions,
-    *,
-    role: str = "scores",
-    kind: InputKind | None = None,
-    classes: Sequence[str] | None = None,
-    pattern: Sequence[str] | None = None,
-    expected: tuple[str, ...] | None = None,
-    classes_in: str = "the model",
-    passthrough: bool = False,
-) -> ScoreFile:
-    """Open scores for reading in batches.
-
-    ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
-    names the columns that the model was fitted on, used if the command does not name any.
-    """
-    from cordcal.files.scores import open_with_spec
-
-    _refuse_answers(path, inputs)
-    spec = _column_spec(inputs, classes, expected, classes_in, pattern, passthrough=passthrough)
-    file = open_with_spec(path, spec, role=role, input=_kind_name(kind))
-    if classes is None:
-        _echo_columns(file, inputs)
-    return file
 
 
 def open_model_scores(
@@ -145,7 +118,7 @@ def open_model_scores(
     inputs: InputOptions,
     *,
     kind: InputKind | None = None,
-    passthrough: bool = False,
+    allow_empty: bool = False,
 ) -> tuple[ScoreFile, tuple[str, ...] | None]:
     """Open the scores that a model is applied to, columns matched by name; return the names."""
     names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
@@ -153,9 +126,9 @@ def open_model_scores(
     classes = names or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    file = open_scores(path, inputs, kind=kind, passthrough=passthrough, **expected)
+    file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
-    if file.kind != fitted_kind:
+    if file.kind != fitted_kind and not file.is_empty:
         raise InputError(
             file.path,
             f"looks like {file.kind} but {model} was fitted on {fitted_kind}",
@@ -165,49 +138,18 @@ def open_model_scores(
     return file, names or file.class_names
 
 
-def _refuse_answers(path: str, inputs: InputOptions) -> None:
-    """Refuse a language model's answers if the command names neither them nor columns."""
-    if inputs.key is None and inputs.columns is None and path != "-":
-        from cordcal.llm.inspection import refuse_answers
-
-        refuse_answers(path)
-
-
-def _column_spec(
-    inputs: InputOptions,
-    classes: Sequence[str] | None,
-    expected: tuple[str, ...] | None,
-    classes_in: str,
-    pattern: Sequence[str] | None = None,
-    *,
-    passthrough: bool = False,
-) -> ColumnSpec:
-    """Return which columns of a file to read, and the classes it should have."""
-    from cordcal.files.columns import ColumnSpec
-
-    options = inputs.column_arguments()
-    names, header = options.pop("class_names"), options.pop("header")
-    spec = ColumnSpec.of(**options).named(names, classes, passthrough=passthrough, header=header)
-    if pattern is not None and inputs.columns is None:
-        spec = replace(spec, pattern=tuple(pattern))
-    return replace(spec, expected=expected, classes_in=classes_in)
-
-
 def _kind_name(kind: InputKind | None) -> Kind | None:
     if kind is None:
         return None
     return "logits" if kind is InputKind.logits else "probabilities"
 
 
-def _echo_columns(scores: Scores | ScoreFile, inputs: InputOptions) -> None:
+def _echo_columns(scores: ScoreFile, inputs: InputOptions) -> None:
     """Print which columns were read as scores if the command does not name any."""
     if scores.columns and inputs.columns is None:
-        prefix, separator, _ = scores.columns[0].partition(":")  # as `apply` names columns
-        shared = f"{prefix}:*" if separator and scores.key == prefix else None
-        names = shared or _list_columns(scores.columns)
         echo_info(
-            f"{scores.path}: the scores are its {len(scores.columns)} columns {names} "
-            "(choose others with --columns)"
+            f"{scores.path}: the scores are its {len(scores.columns)} columns "
+            f"{_list_columns(scores.columns)} (choose others with --columns)"
         )
 
 
@@ -218,119 +160,37 @@ def open_pair(
     *,
     kind: InputKind | None = None,
     pattern: Sequence[str] | None = None,
-    passthrough: bool = False,
-    on_error: OnError = "stop",
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, columns matched by name.
 
-    ``--columns`` may match one file only; the other may name its columns as its classes.  Both
-    are read in the order of the original.
+    ``--columns`` may match one file only; labels and weights come with the original.
     """
     if original == "-" and direct == "-":
         raise InputError(
             "--direct", "is stdin, as --original is", "only one of them can be read from stdin"
         )
-    direct_inputs = replace(
-        inputs.answers_only(),
-        columns=inputs.columns,
-        class_names=inputs.class_names,
-        header=inputs.header,
-    )
-    if inputs.answers is not None:
-        first, second = open_answer_pair(
-            (original, inputs), (direct, direct_inputs), on_error=on_error
-        )
-    else:
-        first, second = _open_score_pair(
-            (original, inputs), (direct, direct_inputs), kind, pattern, passthrough=passthrough
-        )
-    _check_extra_columns(first, second)
-    check_same_shape(first.path, first.shape, second.path, second.shape)
-    if first.own_names is not None and second.class_names is not None:
-        first.use_order(first.own_names, second.path)
-        second.use_order(first.own_names, first.path)
-    else:
-        # Unnamed columns are numbered from 0, so a file with the header 2,1,0 must be reordered.
-        positions = tuple(map(str, range(first.classes)))
-        for file, other in ((first, second), (second, first)):
-            if set(file.class_names or ()) == set(positions):
-                file.use_order(positions, other.path)
-    return first, second
-
-
-def _open_score_pair(
-    original: tuple[str, InputOptions],
-    direct: tuple[str, InputOptions],
-    kind: InputKind | None,
-    pattern: Sequence[str] | None,
-    *,
-    passthrough: bool,
-) -> tuple[ScoreFile, ScoreFile]:
-    """Open two score files of the same rows, each with its own input options."""
-    from cordcal._validation.names import common_pattern
+    from cordcal.files import scores as library
     from cordcal.files.columns import as_patterns
 
-    patterns = as_patterns(original[1].columns)
-    options: dict[str, Any] = {"pattern": patterns or pattern, "passthrough": passthrough}
-    original_options, direct_options = (
-        {"path": path, "inputs": replace(inputs, columns=None), **options}
-        for path, inputs in (original, direct)
+    spec = inputs.column_spec()
+    patterns = as_patterns(inputs.columns) or (None if pattern is None else tuple(pattern))
+    spec = replace(spec, columns=None, pattern=patterns)
+    other = replace(spec, labels=None, labels_column=None, weights=None, weights_column=None)
+    first, second = library.open_pair((original, spec), (direct, other), input=_kind_name(kind))
+    if inputs.columns is not None:
+        _check_patterns_match(patterns or (), first, second)
+    check_same_shape(
+        first.path, (first.rows, first.classes), second.path, (second.rows, second.classes)
     )
-    original_options |= {"role": "original", "kind": kind}
-    direct_options |= {"role": "direct", "kind": InputKind.probabilities}
-    second = open_scores(**direct_options)
-    names = _explicit_class_names(second)
-    original_options["classes_in"], direct_options["classes_in"] = direct[0], original[0]
-    first = read_renamed(open_scores, **original_options, classes=names)
-    if names is None and _explicit_class_names(first) is not None:
-        second = read_renamed(open_scores, **direct_options, classes=first.class_names)
-    first_names, second_names = first.class_names, second.class_names
-    if (
-        first_names is not None
-        and second_names is not None
-        and set(first_names) != set(second_names)
-    ):
-        if common_pattern(first_names, second_names) is not None:
-            first = read_renamed(open_scores, **original_options, classes=second_names)
-        elif common_pattern(second_names, first_names) is not None:
-            second = read_renamed(open_scores, **direct_options, classes=first_names)
-    if patterns is not None:
-        _check_patterns_match(patterns, first, second)
     return first, second
-
-
-def read_renamed(
-    read: Callable[..., ReadScores], path: str, inputs: InputOptions, **options: Any
-) -> ReadScores:
-    """Read or open a file whose column names may be the class names with a prefix or suffix."""
-    try:
-        return read(path, inputs, **options)
-    except InputError as error:
-        pattern = _proposed_pattern(error)
-        if pattern is None or path == "-":
-            raise
-    return read(path, replace(inputs, columns=pattern), **options)
-
-
-def _proposed_pattern(error: InputError) -> str | None:
-    """Return the column pattern that an error about class names proposes."""
-    name, value = error.option or ("", "")
-    return value if name == "columns" and "*" in value else None
-
-
-def _explicit_class_names(file: ScoreFile) -> tuple[str, ...] | None:
-    """Return a file's class names, unless they are just a table's numeric columns."""
-    from cordcal.files.columns import SCORES
-
-    return None if file.columns and file.key == SCORES else file.class_names
 
 
 def _check_patterns_match(patterns: tuple[str, ...], *files: ScoreFile) -> None:
     """Refuse ``--columns`` that match neither of two tables."""
-    from cordcal.files.columns import have_match
+    from cordcal.files.columns import matching
 
     tables = [file for file in files if file.columns]
-    if tables and not any(have_match(patterns, file.columns) for file in tables):
+    if tables and not any(matching(patterns, file.columns) for file in tables):
         raise InputError(
             tables[0].path,
             f"has no column {', '.join(patterns)!r}",
@@ -338,27 +198,15 @@ def _check_patterns_match(patterns: tuple[str, ...], *files: ScoreFile) -> None:
         )
 
 
-def _check_extra_columns(first: ScoreFile, second: ScoreFile) -> None:
-    """Name the columns that only one table has, before shapes are compared."""
-    for file, other in ((first, second), (second, first)):
-        if file.columns and other.class_names and file.classes > other.classes:
-            names = file.class_names or file.columns
-            extra = [name for name in names if name not in other.class_names]
-            if len(extra) == file.classes - other.classes:
-                plural = "s" if len(extra) > 1 else ""
-                raise InputError(
-                    file.path,
-                    f"has the numeric column{plural} {_list_columns(extra)}, not a class of "
-                    f"{other.path}",
-                    "name the columns of the scores with --columns a,b,… or --columns 'score_*'",
-                )
-
-
 def check_same_shape(
-    original: str, shape: tuple[int, ...], direct: str, direct_shape: tuple[int, ...]
+    original: str,
+    shape: tuple[int | None, ...],
+    direct: str,
+    direct_shape: tuple[int | None, ...],
 ) -> None:
-    """Refuse two files with different numbers of rows or classes."""
-    if shape != direct_shape:
+    """Refuse two files with different numbers of rows or classes, as far as these are known."""
+    pairs = zip(shape, direct_shape, strict=True)
+    if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         raise InputError(
             original,
             f"has shape {shape} but {direct} has shape {direct_shape}",
@@ -403,42 +251,31 @@ def is_parts_output(output: str, scores: str | None) -> bool:
     """Return whether the output is a folder of parts: the input is, and no suffix is given."""
     if output == "-" or scores is None:
         return False
-    from cordcal.files.parts import parts_of
+    from cordcal.files.disk import parts_of
 
     is_folder = output.endswith(os.sep) or Path(output).is_dir() or not Path(output).suffix
     return is_folder and parts_of(scores) is not None
 
 
 def apply_in_parts(
-    rows: ModelApplication,
+    work: ModelApplication,
     output: str,
-    options: dict[str, Any],
-    writing: dict[str, Any],
     *,
     scheduler: str | None,
     resume: bool,
     overwrite: bool,
 ) -> Applied:
     """Write one output file per part of the input to a folder."""
-    from cordcal.pipeline.parts import PartWork, apply_parts, finished_parts, part_names
+    from cordcal.files.apply import PartWork, apply_parts, pair_parts
 
     if output == "-":
         raise InputError("--output", "is stdout", "name a folder for the parts")
-    finished = finished_parts(output)
-    if finished and not (resume or overwrite):
-        raise InputError(
-            output,
-            f"already has {finished:,} parts of an interrupted run",
-            "pass --resume to continue that run, or --force to start again",
-        )
-    files = list(rows.files.values())
-    inputs = _part_inputs(files)
-    names = part_names(files[0].path, [paths[0] for paths in inputs])
-    readers = tuple(file.opener for file in files)
-    work = PartWork(rows.model, readers, options, writing, resume)
+    files = list(work.files.values())
+    names, inputs = pair_parts(files)
+    part_work = PartWork(work.model, tuple(file.opener for file in files), work.options)
     with _runner("applying", scheduler) as run:
         return apply_parts(
-            work, inputs, names, os.path.abspath(output), overwrite=overwrite, run=run
+            part_work, names, inputs, output, resume=resume, overwrite=overwrite, run=run
         )
 
 
@@ -446,9 +283,10 @@ def audit_in_parts(
     original: ScoreFile, direct: ScoreFile, scheduler: str, **options: Any
 ) -> AuditedFiles:
     """Audit the parts of two folders on a cluster; labels and weights are read locally."""
-    from cordcal.pipeline.parts import AuditPart, audit_parts
+    from cordcal.evaluate.audit_files import AuditPart, audit_parts
+    from cordcal.files.apply import pair_parts
 
-    paths = _part_inputs([original, direct])
+    _, paths = pair_parts([original, direct])
     inputs = [
         AuditPart(first, second, vectors)
         for (first, second), vectors in zip(paths, original.separate_vectors(), strict=True)
@@ -458,26 +296,10 @@ def audit_in_parts(
         return audit_parts(readers, inputs, run=run, **options)
 
 
-def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[str, ...]]:
-    """Return the files of each part as absolute paths, which workers can open."""
-    from cordcal.files.parts import parts_of
-    from cordcal.pipeline.parts import part_names
-
-    parts = [parts_of(file.path) or [file.path] for file in files]
-    names = [part_names(file.path, paths) for file, paths in zip(files, parts, strict=True)]
-    if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
-        raise InputError(
-            files[0].path,
-            f"and {files[1].path} have parts with different names",
-            "give the parts of the same rows the same names",
-        )
-    return [tuple(map(os.path.abspath, paths)) for paths in zip(*parts, strict=True)]
-
-
 @contextmanager
 def _runner(title: str, scheduler: str | None) -> Iterator[Run]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
-    from cordcal.pipeline.parts import run_locally
+    from cordcal.files.apply import run_locally
 
     with counted_progress(title) as advance:
 

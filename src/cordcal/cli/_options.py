@@ -18,7 +18,8 @@ from cordcal.cli._console import VERBOSITY, problem_from_interrupt, report_probl
 from cordcal.cli._files import check_files
 
 if TYPE_CHECKING:
-    from cordcal.pipeline.loop import OnError
+    from cordcal.files.columns import ColumnSpec, TextOptions
+    from cordcal.files.loop import OnError
 
 
 class InputKind(StrEnum):
@@ -35,15 +36,6 @@ class OutputDtype(StrEnum):
     float32 = "float32"
     float16 = "float16"
 
-
-class OutputLayout(StrEnum):
-    """The layout of probabilities in a table."""
-
-    wide = "wide"
-    list = "list"
-
-
-_ANSWERS_PANEL = "Answers of language models (with --answers)"
 
 InputOption = Annotated[
     InputKind | None,
@@ -190,67 +182,14 @@ class InputOptions:
         bool | None,
         typer.Option(
             "--header/--no-header",
-            help="Whether the first line of CSV files is a header; by default detected.",
+            help="Whether the first line of CSV files names the columns, where it may be a row.",
         ),
     ] = None
-    answers: Annotated[
-        bool | None,
-        typer.Option(
-            "--answers",
-            help="The file has answers of a language model to multiple-choice questions (JSONL).",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
+    decimal: Annotated[
+        str | None, typer.Option("--decimal", help="Decimal separator of text files: . or a comma.")
     ] = None
-    options: Annotated[
-        str | None,
-        typer.Option(
-            "--options",
-            metavar="ABCD|A,B,…",
-            help="The options of all questions, if the lines do not list them.",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
-    ] = None
-    normalize: Annotated[
-        str | None,
-        typer.Option(
-            "--normalize",
-            metavar="none|characters|…",
-            help="Divide each option's log-likelihood by its length in characters, bytes or "
-            "tokens. This decides which prediction is kept: that of acc (none, the default) or "
-            "that of acc_norm (characters).",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
-    ] = None
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            "--missing",
-            metavar="even|other|refuse",
-            help="What to do if the top log-probabilities lack an option: share the unlisted "
-            "probability among such options (even, the default), make it a class of its own "
-            "(other), or stop (refuse).",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
-    ] = None
-    variants: Annotated[
-        str | None,
-        typer.Option(
-            "--variants",
-            metavar="loose|spaces|exact",
-            help="Which spellings of a token are the same option: those that differ in case, "
-            "spaces and punctuation (loose, the default), in spaces only, or none (exact).",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
-    ] = None
-    join: Annotated[
-        str | None,
-        typer.Option(
-            "--join",
-            metavar="NAME",
-            help="The field that identifies a question in both of two files; by default "
-            "custom_id, doc_id, question_id or id.",
-            rich_help_panel=_ANSWERS_PANEL,
-        ),
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of text files, by default UTF-8.")
     ] = None
 
     def used(self) -> dict[str, str]:
@@ -264,32 +203,38 @@ class InputOptions:
             used["--header" if self.header else "--no-header"] = ""
         return used
 
-    def column_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the file readers, without those of answers."""
-        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in (*ANSWER_OPTIONS, "join"):
-            if arguments.pop(name) is not None:
-                raise InputError(f"--{name}", "goes with --answers only", "add --answers")
-        if self.class_names is not None:
-            arguments["class_names"] = read_class_names(self.class_names)
-        return arguments
+    def text_options(self) -> TextOptions:
+        """Return how text files are read."""
+        from cordcal.files.columns import TextOptions
 
-    def answers_only(self) -> InputOptions:
-        """Return only the options of answers, for another file of the same kind."""
-        return InputOptions(**{name: getattr(self, name) for name in ANSWER_OPTIONS})
+        return TextOptions(self.header, self.decimal or ".", self.encoding)
+
+    def column_spec(self) -> ColumnSpec:
+        """Return where scores, labels and weights are."""
+        from cordcal.files.columns import ColumnSpec, as_patterns
+
+        names = None if self.class_names is None else read_class_names(self.class_names)
+        return ColumnSpec(
+            key=self.key,
+            columns=as_patterns(self.columns),
+            labels=self.labels,
+            labels_column=self.labels_column,
+            weights=self.weights,
+            weights_column=self.weights_column,
+            class_names=names,
+            text=self.text_options(),
+        )
 
 
-ANSWER_OPTIONS = ("answers", "options", "normalize", "missing", "variants")
-"""Options for files of language-model answers; ``join`` is for commands that read two files."""
+TEXT_OPTIONS = ("header", "decimal", "encoding")
+"""Options for text files."""
 LABELLED_OPTIONS = (
     "key",
     "columns",
     "class_names",
     "labels",
     "labels_column",
-    "header",
-    *ANSWER_OPTIONS,
-    "join",
+    *TEXT_OPTIONS,
 )
 """Options for files that calibrators are fitted on."""
 DEFAULT_INPUTS = InputOptions()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._console import (
     describe_changes,
     echo_debug,
-    echo_error,
     echo_info,
     echo_skipped,
     row_progress,
@@ -28,8 +26,8 @@ from cordcal.cli._inputs import (
     refuse_with_pair,
 )
 from cordcal.cli._options import (
-    ANSWER_OPTIONS,
     DEFAULT_INPUTS,
+    TEXT_OPTIONS,
     ForceOption,
     InputOption,
     InputOptions,
@@ -37,15 +35,11 @@ from cordcal.cli._options import (
     OnErrorOption,
     OriginalOption,
     OutputDtype,
-    OutputLayout,
     SchedulerOption,
     add_command,
     check_on_error,
     with_input_options,
 )
-
-if TYPE_CHECKING:
-    from cordcal.pipeline.applying import ModelApplication
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +52,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options("key", "columns", "class_names", "header", *ANSWER_OPTIONS)
+@with_input_options("key", "columns", "class_names", *TEXT_OPTIONS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -69,6 +63,7 @@ def apply(
         str,
         typer.Option(
             "--output",
+            "-o",
             help="Output file; its suffix selects the format: npz, npy, csv, jsonl, parquet, "
             "feather or arrow. A folder if the input is in parts; - prints CSV.",
         ),
@@ -78,6 +73,10 @@ def apply(
         str | None,
         typer.Option("--direct", help="With --original: your calibrator's probabilities."),
     ] = None,
+    names: Annotated[
+        str,
+        typer.Option("--names", help="Name of a column of probabilities, with {class} in it."),
+    ] = "p_{class}",
     with_direct: Annotated[
         bool, typer.Option("--with-direct", help="Write the direct probabilities, too.")
     ] = False,
@@ -89,26 +88,26 @@ def apply(
         bool, typer.Option("--explain", help="Add columns that explain each row's repair.")
     ] = False,
     inputs: InputOptions = DEFAULT_INPUTS,
+    keep_scores: Annotated[
+        bool, typer.Option("--keep-scores", help="Copy the scores to the output, too.")
+    ] = False,
     drop_rest: Annotated[
         bool, typer.Option("--drop-rest", help="Omit the input's other columns from the output.")
     ] = False,
-    layout: Annotated[
-        OutputLayout | None,
-        typer.Option(
-            "--layout",
-            help="One column per class, or one column of lists; by default as in the input.",
-        ),
-    ] = None,
     input: InputOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="In a folder, make only parts that are missing or changed."),
+    ] = False,
     on_error: OnErrorOption = "stop",
     spreadsheet: Annotated[
         bool,
-        typer.Option(
-            "--spreadsheet", help="In CSV, prefix class names that look like formulas with '."
-        ),
+        typer.Option("--spreadsheet", help="In CSV, prefix text that looks like a formula with '."),
     ] = False,
     scheduler: SchedulerOption = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 2 if the input has no rows.")
+    ] = False,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -119,14 +118,18 @@ def apply(
 
         check_local(output)
     else:
-        _check_output(output, force=force)
+        check_output(output, force=force)
     if json and output == "-":
         raise InputError("--json", "goes to stdout, as --output - does", "name an output file")
+    if resume and not in_parts:
+        raise InputError(
+            "--resume",
+            "continues a folder of parts",
+            "leave it out: a single file is written again from the start",
+        )
     treatment = check_on_error(on_error)
-    if resume and "-" in (scores, original, direct, output):
-        raise InputError("--resume", "needs files", "stdin and stdout cannot be continued")
     import cordcal
-    from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
+    from cordcal.files.apply import ApplyOptions, application, apply_model
 
     if scores is not None and _are_swapped(model, scores):
         raise InputError(
@@ -135,12 +138,6 @@ def apply(
             f"the model comes first: cordcal apply {scores} {model}",
         )
     fitted = cordcal.load(model)
-    passthrough = not drop_rest and _holds_columns(output)
-    options: dict[str, Any] = {
-        "dtype": None if dtype is None else dtype.value,
-        "with_direct": with_direct,
-        "explain": explain,
-    }
     if hasattr(fitted, "calibrator_"):
         if scores is None and original is None and direct is None:
             raise InputError(
@@ -155,22 +152,10 @@ def apply(
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
                 "direct probabilities, too)",
             )
-        if inputs.answers is not None:
-            refuse_with_answers(
-                resume=resume,
-                scheduler=scheduler,
-                drop_rest=drop_rest,
-                layout=layout,
-                spreadsheet=spreadsheet,
-                input=input,
-            )
-            answer_options: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
-            apply_to_answers(fitted, inputs, scores, output, options, **answer_options)
-            return
-        file, names = open_model_scores(
-            fitted, model, scores, inputs, kind=input, passthrough=passthrough
+        file, class_names = open_model_scores(
+            fitted, model, scores, inputs, kind=input, allow_empty=True
         )
-        rows: ModelApplication = CalibratedRows(fitted, file, **options)
+        files = [file]
     else:
         if original is None or direct is None or scores is not None:
             raise InputError(
@@ -181,78 +166,37 @@ def apply(
             )
         refuse_with_pair(inputs, "key")
         pattern = getattr(fitted, "score_columns_", None)
-        first, second = open_pair(
-            original,
-            direct,
-            inputs,
-            kind=input,
-            pattern=pattern,
-            passthrough=passthrough,
-            on_error=treatment,
-        )
+        first, second = open_pair(original, direct, inputs, kind=input, pattern=pattern)
         check_classes(fitted, model, second)
-        names = first.class_names or second.class_names
-        rows = RepairedRows(fitted, first, second, **options)
-    output_options: dict[str, Any] = {
-        "class_names": names,
-        "on_error": treatment,
-        "spreadsheet": spreadsheet,
-        "layout": None if layout is None else layout.value,
-    }
-    rerun_options: dict[str, Any] = {"resume": resume, "overwrite": force}
-    if not resume and (force or not in_parts):  # without --force, no part is replaced
-        _echo_discarded(output, in_parts=in_parts)
+        class_names = first.class_names or second.class_names
+        files = [first, second]
+    options = ApplyOptions(
+        class_names=class_names,
+        names=names,
+        dtype=None if dtype is None else dtype.value,
+        with_direct=with_direct,
+        explain=explain,
+        passthrough=not drop_rest and _holds_columns(output),
+        keep_scores=keep_scores,
+        on_error=treatment,
+        spreadsheet=spreadsheet,
+    )
+    work = application(fitted, files, options)
     if in_parts:
-        applied = apply_in_parts(
-            rows, output, options, output_options, scheduler=scheduler, **rerun_options
-        )
+        applied = apply_in_parts(work, output, scheduler=scheduler, resume=resume, overwrite=force)
     else:
         with row_progress("applying") as progress:
-            applied = apply_model(
-                rows, output, progress=progress, **output_options, **rerun_options
-            )
+            applied = apply_model(work, output, overwrite=force, progress=progress)
     if json:
         show_json({"output": output, **applied.to_dict()})
-        return
-    place = "stdout" if output == "-" else output
-    echo_skipped(applied.skipped)
-    echo_info(
-        f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; "
-        + describe_changes(applied.changed, applied.rows)
-    )
-
-
-def _check_output(output: str, *, force: bool) -> None:
-    """Refuse an output that cannot be written; mention an interrupted run to continue."""
-    from cordcal.files.output import unfinished_rows
-
-    if output != "-" and not force and Path(output).is_file():
-        rows = unfinished_rows(output)
-        if rows:
-            raise InputError(
-                output,
-                f"exists already, and {rows:,} rows of an interrupted run are kept",
-                "pass --force --resume to continue that run and replace it",
-            )
-    check_output(output, force=force)
-
-
-def _echo_discarded(output: str, *, in_parts: bool) -> None:
-    if output == "-":
-        return
-    if in_parts:
-        from cordcal.pipeline.parts import finished_parts
-
-        count, unit = finished_parts(output), "parts"
     else:
-        from cordcal.files.output import unfinished_rows
-
-        count, unit = unfinished_rows(output), "rows"
-    if count:
-        echo_error(
-            f"{output}: discarding {count:,} {unit} of an interrupted run; --resume would have "
-            f"continued it"
-        )
+        place = "stdout" if output == "-" else output
+        echo_skipped(applied.skipped)
+        kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
+        changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
+        echo_info(f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; {changes}{kept}")
+    if strict and not applied.rows:
+        raise typer.Exit(2)
 
 
 def _holds_columns(output: str) -> bool:

@@ -12,8 +12,8 @@ from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress,
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import audit_in_parts, open_pair
 from cordcal.cli._options import (
-    ANSWER_OPTIONS,
     DEFAULT_INPUTS,
+    TEXT_OPTIONS,
     ForceOption,
     InputOption,
     InputOptions,
@@ -31,7 +31,7 @@ from cordcal.cli._options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cordcal.pipeline.auditing import AuditedFiles
+    from cordcal.evaluate.audit_files import AuditedFiles
     from cordcal.repair import CORD, Lift
 
 TITLE = "How the calibrator changes predictions"
@@ -53,9 +53,7 @@ def register(app: typer.Typer) -> None:
     "labels_column",
     "weights",
     "weights_column",
-    "header",
-    *ANSWER_OPTIONS,
-    "join",
+    *TEXT_OPTIONS,
 )
 def audit(
     original: Annotated[
@@ -87,12 +85,12 @@ def audit(
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, inputs, kind=input, on_error=treatment)
+    first, second = open_pair(original, direct, inputs, kind=input)
     names = first.class_names or second.class_names
     if scheduler is not None:
         result = audit_in_parts(first, second, scheduler, repair=repair, on_error=treatment)
     else:
-        from cordcal.pipeline.auditing import audit_files
+        from cordcal.evaluate.audit_files import audit_files
 
         with row_progress("auditing") as progress:
             result = audit_files(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +13,12 @@ import typer
 
 import cordcal
 from cordcal._errors import InputError
-from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
-from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed, read_scores
+from cordcal.cli._inputs import check_same_shape, read_groups, read_scores
 from cordcal.cli._options import (
-    ANSWER_OPTIONS,
     DEFAULT_INPUTS,
+    TEXT_OPTIONS,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
@@ -57,9 +57,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(
-    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS, "join"
-)
+@with_input_options("key", "columns", "class_names", "labels", "labels_column", *TEXT_OPTIONS)
 def check(
     reports: Annotated[str, typer.Argument(help="File of probabilities, or scores, to check.")],
     original: Annotated[
@@ -221,25 +219,35 @@ def _read(
     report: str, original: str | None, inputs: InputOptions, kind: Any
 ) -> tuple[Scores, Scores | None]:
     """Read the probabilities and the original; ``--columns`` may match only one of them."""
-    if inputs.answers is not None and original is not None:
-        return read_checked_answers(report, original, inputs)
-    try:
-        scores = read_scores(report, inputs, role="repaired", kind=kind)
-    except InputError:
-        if inputs.columns is None or original is None or report == "-":
-            raise
-        original_scores = read_scores(
-            original, InputOptions(columns=inputs.columns, header=inputs.header), role="original"
-        )
-        expected_classes: dict[str, Any] = {
-            "expected": original_scores.class_names,
-            "classes_in": original,
-        }
+    from cordcal.files.columns import as_patterns
+
+    if original is None:
+        return read_scores(report, inputs, role="repaired", kind=kind), None
+    patterns = as_patterns(inputs.columns)
+    unnamed = replace(inputs, columns=None)
+    others = InputOptions(header=inputs.header, decimal=inputs.decimal, encoding=inputs.encoding)
+    # The file with the pattern is read first: its classes are those of the other.
+    if patterns is not None and not _has_columns(report, patterns, inputs):
+        first = read_scores(original, replace(others, columns=inputs.columns), role="original")
         scores = read_scores(
-            report, replace(inputs, columns=None), role="repaired", kind=kind, **expected_classes
+            report,
+            unnamed,
+            role="repaired",
+            kind=kind,
+            classes=first.class_names,
+            classes_in=original,
         )
-        return scores, original_scores
-    return scores, None if original is None else _original(original, inputs, scores)
+        return scores, first
+    scores = read_scores(report, inputs, role="repaired", kind=kind)
+    options: dict[str, Any] = {"classes": scores.class_names, "classes_in": report}
+    return scores, read_scores(original, others, role="original", pattern=patterns, **options)
+
+
+def _has_columns(path: str, patterns: Sequence[str], inputs: InputOptions) -> bool:
+    from cordcal.files.columns import matching
+    from cordcal.files.sources import open_source
+
+    return path == "-" or bool(matching(patterns, open_source(path, inputs.text_options()).names))
 
 
 def _by_number(original: Scores, scores: Scores) -> Scores:
@@ -255,19 +263,6 @@ def _by_number(original: Scores, scores: Scores) -> Scores:
     order = class_order(names, expected, original.path, scores.path)
     values = original.values if order is None else original.values.take(order, axis=1)
     return replace(original, values=values)
-
-
-def _original(path: str, inputs: InputOptions, scores: Scores) -> Scores:
-    """Read the original, whose columns may be named as in the other file or as its classes."""
-    original_inputs = replace(inputs.answers_only(), columns=inputs.columns, header=inputs.header)
-    names = {"classes": scores.class_names, "classes_in": scores.path}
-    options: dict[str, Any] = {"role": "original", **names}
-    if inputs.columns is None:
-        return read_renamed(read_scores, path, original_inputs, **options)
-    try:
-        return read_scores(path, original_inputs, **options)
-    except InputError:
-        return read_renamed(read_scores, path, InputOptions(header=inputs.header), **options)
 
 
 def _probabilities(scores: Scores) -> Any:

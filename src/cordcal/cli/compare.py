@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison
     from cordcal.evaluate.results import SuggestedCommand
     from cordcal.files import Scores
-    from cordcal.pipeline.loop import OnError
+    from cordcal.files.loop import OnError
 
 TITLE = "Which calibrator to use, and how it changes predictions"
 
@@ -129,10 +129,8 @@ def compare(
     used_options = inputs.used()
     if evaluation_scores is not None and evaluation is None:
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
-    step = None  # the suggested Python lines read score files, not answers
-    if inputs.answers is None:
-        options = tuple(word for word in chain(*used_options.items()) if word)
-        step = comparison.next_step(scores, options=options)
+    options = tuple(word for word in chain(*used_options.items()) if word)
+    step = comparison.next_step(scores, options=options)
     source = Path(calibration.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"
@@ -177,7 +175,7 @@ def _parts(
         inputs,
         on_error,
         kind=kind,
-        expected=calibration.class_names,
+        classes=calibration.class_names,
         classes_in=scores,
     )
     return calibration, evaluation_scores, rows

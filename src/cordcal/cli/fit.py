@@ -44,14 +44,16 @@ if TYPE_CHECKING:
     from cordcal._numeric.types import Labels
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
-    from cordcal.pipeline.loop import OnError
+    from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD, ConfidenceGap
 
-# Suffixes that, like those of score files, would be misleading for a model file.
+# Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
     *(".joblib", ".onnx", ".pickle", ".pkl"),
     *(".htm", ".html", ".json", ".pdf", ".txt", ".xml"),
+    *(".npz", ".npy", ".csv", ".jsonl", ".parquet", ".feather", ".arrow", ".h5", ".hdf5"),
+    *(".pt", ".pth"),
 )
 
 
@@ -130,7 +132,7 @@ def fit(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
         refuse_with_pair(inputs, "key", "labels", "labels_column")
-        pair = _pair(original, direct, inputs, input, treatment)
+        pair = _pair(original, direct, inputs, input)
         _check_output(output, force=force)
         cord = cordcal.CORD(depth, rule=weights)
         model, measures = _repair(cord, *pair, treatment), None
@@ -142,7 +144,7 @@ def fit(
         if calibrator is not None:
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
-        cordcal.PreservingCalibrator(calibrator, **options)._new_repair()  # refuses others
+        cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
         if not isinstance(weights, str):
@@ -157,8 +159,6 @@ def fit(
             model, measures = _calibrator(calibration, labels, calibrator, options)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
-    if inputs.normalize is not None:
-        model.normalize_ = inputs.normalize
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -297,10 +297,8 @@ def _check_key(calibrator: str) -> None:
 
 def _check_output(output: Path, *, force: bool) -> None:
     """Refuse a path that cannot be written, or with the suffix of another format."""
-    from cordcal.files.formats import FORMATS
-
     suffix = output.suffix.lower()
-    if suffix in _OTHER_SUFFIXES or any(suffix in format.suffixes for format in FORMATS):
+    if suffix in _OTHER_SUFFIXES:
         raise InputError(
             str(output),
             f"has the suffix {suffix!r}, but a model is written as a safetensors file",
@@ -315,16 +313,15 @@ def _pair(
     direct: str | None,
     inputs: InputOptions,
     input: InputKind | None,
-    on_error: OnError,
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise InputError(missing, "is missing", "the repair needs both files, of the same rows")
-    return open_pair(original, direct, inputs, kind=input, on_error=on_error)
+    return open_pair(original, direct, inputs, kind=input)
 
 
 def _repair(cord: CORD, original: ScoreFile, direct: ScoreFile, on_error: OnError) -> CORD:
-    from cordcal.pipeline.auditing import construct_from_files
+    from cordcal.evaluate.audit_files import construct_from_files
 
     with row_progress("fitting") as progress:
         skipped = construct_from_files(cord, original, direct, on_error=on_error, progress=progress)

@@ -11,6 +11,7 @@ from cordcal._errors import printable
 from cordcal.cli._console import echo, show, show_json
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
+    TEXT_OPTIONS,
     InputOptions,
     JsonOption,
     add_command,
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, info, "info scores.npz")
 
 
-@with_input_options("header")
+@with_input_options(*TEXT_OPTIONS)
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
     inputs: InputOptions = DEFAULT_INPUTS,
@@ -38,7 +39,8 @@ def info(
 
     contents: dict[str, Any] | None = _describe_state(file) or inspect_answers(file)
     if contents is None:
-        contents = inspect(file, header=inputs.header)
+        text = inputs.text_options()
+        contents = inspect(file, header=text.header, decimal=text.decimal, encoding=text.encoding)
     if json:
         show_json(contents)
         return

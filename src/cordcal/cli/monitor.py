@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._answers import normalize_as_fitted, read_widened_answers
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, file_digest
 from cordcal.cli._inputs import open_model_scores, read_groups, read_scores
 from cordcal.cli._options import (
-    ANSWER_OPTIONS,
     DEFAULT_INPUTS,
+    TEXT_OPTIONS,
     ForceOption,
     GroupsColumnOption,
     InputOption,
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
     from cordcal.evaluate.results import MonitorStatus
-    from cordcal.files import Scores
-    from cordcal.files.scores import Batch
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
 _EXIT_CODES_HELP = "Exit codes: 0 holds; 1 alarm; 2 no rows yet, or the input is wrong."
@@ -88,10 +85,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(monitor)
 
 
-_FILE_OPTIONS = ("key", "columns", "class_names", "labels", "labels_column", "header")
+_FILE_OPTIONS = ("key", "columns", "class_names", "labels", "labels_column", *TEXT_OPTIONS)
 
 
-@with_input_options(*_FILE_OPTIONS, *ANSWER_OPTIONS, "join")
+@with_input_options(*_FILE_OPTIONS)
 def init(
     output: Annotated[
         Path, typer.Argument(metavar="STATE", help="File of the monitor's state to write.")
@@ -155,7 +152,7 @@ def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
         )
 
 
-@with_input_options(*_FILE_OPTIONS, *ANSWER_OPTIONS, "join")
+@with_input_options(*_FILE_OPTIONS)
 def add(
     state: StateArgument,
     new: Annotated[
@@ -210,10 +207,11 @@ def label(
 ) -> None:
     """Add labels of rows that were added without them."""
     from cordcal.evaluate.monitor import Monitor
+    from cordcal.files.sources import parse_labels
 
     with Monitor.updating(state) as monitor:
         ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)
-        truth = read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS)
+        truth = parse_labels(read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS))
         before = len(monitor.periods)
         with _errors_about(labels):
             status = monitor.add_labels(ids, truth, name=Path(labels).name)
@@ -277,18 +275,14 @@ def _read(
     if model is not None:
         return _apply(model, path, inputs, kind)
     names = None if monitor is None else monitor.class_names
-    if inputs.answers is not None and monitor is not None:
-        scores = read_widened_answers(path, inputs, names, monitor.n_classes, role="repaired")
-    else:
-        scores = read_scores(
-            path, inputs, role="repaired", kind=kind, expected=names, classes_in="the baseline"
-        )
+    scores = read_scores(
+        path, inputs, role="repaired", kind=kind, classes=names, classes_in="the baseline"
+    )
     if scores.kind == "logits":
         raise InputError(
             path, "does not hold probabilities", "pass what `apply` wrote, or scores with --model"
         )
-    applied = inputs.answers is not None or scores.key == "repaired"
-    if monitor is not None and monitor.model is not None and not applied:
+    if monitor is not None and monitor.model is not None and scores.key != "repaired":
         raise InputError(
             path,
             "is not what `apply` wrote, and the baseline was made with a model",
@@ -299,32 +293,16 @@ def _read(
 
 def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:
     """Apply a model to the scores of a file."""
-    import numpy as np
-
     import cordcal
     from cordcal.files.scores import concat_batches
 
     fitted = cordcal.load(model)
     if not hasattr(fitted, "calibrator_"):
         raise InputError(model, "holds a repair alone", "pass what `apply` wrote, without --model")
-    rows: Scores | Batch
-    if inputs.answers is not None:
-        inputs = replace(inputs, normalize=normalize_as_fitted(fitted, inputs.normalize))
-        rows = read_widened_answers(path, inputs, fitted.class_names, fitted.n_classes_)
-        names = rows.class_names
-    else:
-        file, names = open_model_scores(fitted, model, path, inputs, kind=kind)
-        rows = concat_batches(list(file))
+    file, names = open_model_scores(fitted, model, path, inputs, kind=kind)
+    rows = concat_batches(list(file))
     both = fitted.predict_both(rows.values)
-    repaired, direct = both.repaired, both.direct
-    if inputs.answers is not None:
-        # As `apply` writes them: probability only for the question's own options.
-        own = np.isfinite(rows.values)
-        repaired, direct = (
-            np.where(own, output, 0.0) / output.sum(axis=1, keepdims=True, where=own)
-            for output in (repaired, direct)
-        )
-    return _Outputs(repaired, rows.labels, names, direct)
+    return _Outputs(both.repaired, rows.labels, names, both.direct)
 
 
 @contextmanager

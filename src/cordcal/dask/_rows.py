@@ -216,12 +216,12 @@ def construct(
     rows = Rows.of(
         direct=direct, original=original, prediction=prediction, sample_weight=sample_weight
     )
-    levels = cord._levels(rows.classes)
+    levels = cord.count_levels(rows.classes)
     if levels > _MAX_LEVELS:
         # So many levels need too many rounds, so the ranking is fitted in memory.
         in_memory = dict(zip(rows.columns, dask.compute(*rows.columns.values()), strict=True))
         return type(cord)(cord.preserve).fit(**in_memory).construction_
-    class_weights = cord._class_weights(rows.classes)
+    class_weights = cord.weights_for(rows.classes)
     blocks = dask.persist(*rows.map(_describe, levels, class_weights))
     filled = _non_empty(blocks)
     prediction_given = prediction is not None

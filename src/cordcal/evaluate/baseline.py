@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cordcal._errors import raise_first, row_error
 from cordcal._numeric.arrays import row_digests, to_numpy
-from cordcal._numeric.types import ArrayLike, Arrays, Classes, NumPyArray, Vector
+from cordcal._numeric.types import ArrayLike, Arrays, Classes, Flags, NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.base import LabelledRows
@@ -106,12 +106,22 @@ def codes_of(names: NumPyArray) -> Vector:
 def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     """Return a 64-bit digest of each id, the same for equal ids in any data set.
 
+    An id is its text as written: ``007`` is not ``7``.  Numbers are equal by value.
+
     Examples
     --------
     >>> first, second, again = id_digests(np.array(["r1", "r2", "r1"]))
     >>> bool(first == again), bool(first == second)
     (True, False)
     """
+    raise_first(
+        row_error(
+            without_id(ids),
+            "ids",
+            "has no id",
+            "give every row an id, or pass no ids",
+        )
+    )
     if ids.dtype.kind == "f":
         raise_first(
             row_error(
@@ -124,6 +134,28 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def without_id(ids: NumPyArray) -> Flags:
+    """Return which ids are null or empty.
+
+    Examples
+    --------
+    >>> without_id(np.array(["a", "", " ", None, float("nan"), 0], dtype=object)).tolist()
+    [False, True, True, True, True, False]
+    """
+    if ids.dtype.kind in "iub":
+        return np.zeros(len(ids), dtype=np.bool_)
+    # NaN, NaT and pandas' NA differ from themselves, or cannot be compared.
+    return np.array(
+        [
+            value is None
+            or (isinstance(value, str) and not value.strip())
+            or not (isinstance(value, str | bytes) or value == value)
+            for value in ids.tolist()
+        ],
+        dtype=np.bool_,
+    )
 
 
 def id_text(value: object) -> str:
@@ -207,12 +239,16 @@ class Baseline:
     def shared_rows(self, other: Baseline) -> tuple[Classes, Classes] | None:
         """Return the numbers of the shared rows in both baselines; None if too few.
 
-        Rows with the same key are paired in the order of their labels.
+        Rows with the same scores are paired in the order of their labels.  Rows with the same id
+        are not paired: they cannot be told apart.
         """
         if self.keyed_by != other.keyed_by:
             return None
         first, second = _numbered_keys(self), _numbered_keys(other)
         _, own, others = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+        if self.keyed_by == "ids":
+            once = _occurs_once(self.keys)[own] & _occurs_once(other.keys)[others]
+            own, others = own[once], others[once]
         if len(own) < _MIN_SHARED * max(len(first), len(second)):
             return None
         return own, others
@@ -221,6 +257,11 @@ class Baseline:
 def keys_of_scores(scores: Any) -> Keys:
     """Return a digest of each row of scores, in which equal numbers are equal."""
     return row_digests(to_numpy(scores, "original"))
+
+
+def _occurs_once(keys: Keys) -> Flags:
+    _, number, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return np.asarray(counts[number] == 1)
 
 
 def _numbered_keys(baseline: Baseline) -> npt.NDArray[Any]:

@@ -541,7 +541,7 @@ def fit_and_measure(
             if precomputed is not None:
                 model.calibrator_ = on_evaluation
             started = time.perf_counter()
-            outputs = model._predict_checked(split.original)
+            outputs = model.predict_checked(split.original)
             fit_seconds += seconds
             apply_seconds += time.perf_counter() - started
             lifted = None
@@ -616,19 +616,19 @@ def _fit_model(
     messages: tuple[str, ...] = ()
     if not isinstance(candidate, str):
         model = PreservingCalibrator(candidate, input=input, preserve=preserve)
-        model._fit_checked(split.fit, split.fit_labels, None)
+        model.fit_checked(split.fit, split.fit_labels, None)
         return model, time.perf_counter() - started, messages
     fitted: Calibrator
     if candidate == Blend.key:
         fitted = Blend(input=input)
-        fitted._fit_from(split.fit_cache)
+        fitted.fit_from(split.fit_cache)
         fit_seconds = fitted.seconds_
     else:
         fit = split.fit_cache.fit(candidate)
         fitted, messages, fit_seconds = fit.model, fit.warnings, fit.seconds
     started = time.perf_counter()
     model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
-    model._fit_checked(split.fit, split.fit_labels, None)
+    model.fit_checked(split.fit, split.fit_labels, None)
     return model, fit_seconds + time.perf_counter() - started, messages
 
 
@@ -652,7 +652,7 @@ def _apply_lift(
         masses = None if cached is None else cached.held_out.masses
     else:
         unfitted = PreservingCalibrator(candidate, input=split.fit.kind)
-        new = functools.partial(unfitted._new_calibrator, split.fit.kind)
+        new = functools.partial(unfitted.make_calibrator, split.fit.kind)
         try:
             masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, None)
         # A user's own calibrator may fail in any of these ways.
@@ -665,7 +665,7 @@ def _apply_lift(
     original = split.original
     rows = {}
     for prefer in ("confidence", "likelihood"):
-        lift = Lift(prefer)._fit(
+        lift = Lift(prefer).fit_checked(
             split.fit.probabilities,
             fit_direct,
             split.fit_labels,
@@ -673,7 +673,7 @@ def _apply_lift(
             None,
             held_out=masses,
         )
-        rows[prefer] = lift._transform_rows(
+        rows[prefer] = lift.transform_checked(
             original.probabilities, direct, original.prediction, np.float64
         )
     at_bound = lift.explain(original.probabilities, direct, prediction=original.prediction).at_bound
@@ -715,7 +715,7 @@ def _offer_rule(
         rule, _ = learn_rule(direct, fit.prediction)
     if rule.is_argmax:
         return None
-    lift = Lift(rule=rule)._fit(
+    lift = Lift(rule=rule).fit_checked(
         fit.probabilities,
         direct,
         split.fit_labels,
@@ -723,7 +723,7 @@ def _offer_rule(
         None,
         held_out=model.calibrator_.held_out_.masses,
     )
-    repaired = lift._transform_rows(
+    repaired = lift.transform_checked(
         split.original.probabilities, outputs.direct, outputs.prediction, np.float64
     )
     true_mass = repaired[np.arange(len(repaired)), split.labels]

@@ -5,9 +5,10 @@ A gate that could not be evaluated never passes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
-from cordcal._numeric.types import ArrayLike
+from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     as_groups,
@@ -31,6 +32,8 @@ from cordcal.evaluate.statistics import (
     lowest_certified_threshold,
     parse_share,
     resampled,
+    upper_mean,
+    upper_rate,
 )
 from cordcal.metrics import METRICS, prediction_changes
 from cordcal.metrics.base import (
@@ -39,8 +42,8 @@ from cordcal.metrics.base import (
     MeanStream,
     Metric,
     ProbabilityMatrix,
-    Resampler,
 )
+from cordcal.metrics.proper import AccuracyStream
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 Over = Literal["all", "class", "group", "increase"]
@@ -220,6 +223,8 @@ class Checked:
         What a later check compares with; None without labels.
     n_moved_by_rounding : int
         Predictions that would differ if the probabilities were rounded to four decimals.
+    caveats : tuple of str
+        Reasons to doubt bounds and intervals.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -230,6 +235,7 @@ class Checked:
     target: CertifiedErrorRate | None
     baseline: Baseline | None = field(compare=False, repr=False)
     n_moved_by_rounding: int = 0
+    caveats: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -250,6 +256,7 @@ class Checked:
             "measures": dict(self.measures),
             "certified": [rate.to_dict() for rate in self.certified],
             "target": None if self.target is None else self.target.to_dict(),
+            "caveats": list(self.caveats),
         }
 
     def to_junit(self, properties: Mapping[str, str] | None = None) -> str:
@@ -301,6 +308,7 @@ def check(
     original: Any = None,
     rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
     groups: Any = None,
+    clusters: Any = None,
     ids: Any = None,
     baseline: Baseline | None = None,
     class_names: Sequence[str] | None = None,
@@ -327,9 +335,13 @@ def check(
         rates are those of these predictions and of their probabilities.
     groups : array_like of shape (n,), optional
         The group of each row, for gates over groups.
+    clusters : array_like of shape (n,), optional
+        What rows share that makes them dependent, such as a patient, a user or a session:
+        bounds, intervals and draws then count clusters.  By default rows are independent.
     ids : array_like of shape (n,), optional
         What identifies the rows in a later check; by default their original scores, or their
-        probabilities if no original scores are passed.
+        probabilities if no original scores are passed.  Rows are compared one by one if their
+        id occurs once on both sides.
     baseline : Baseline, optional
         ``Checked.baseline`` of an earlier check.
     class_names : sequence of str, optional
@@ -356,7 +368,14 @@ def check(
     matrices = {"probabilities": probabilities}
     if original is not None:
         matrices["original"] = original
-    matched = match(matrices, class_names=class_names, labels=labels, groups=groups, ids=ids)
+    matched = match(
+        matrices,
+        class_names=class_names,
+        labels=labels,
+        groups=groups,
+        clusters=clusters,
+        ids=ids,
+    )
     groups, ids = matched.groups, matched.ids
     matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
     checked_rule = check_rule(rule, matrix.classes, "probabilities", matched.class_names)
@@ -376,6 +395,10 @@ def check(
         else:
             keys = id_digests(as_groups(ids, matrix.rows))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
+    number = None
+    if clusters is not None:
+        values = as_groups(matched.clusters, matrix.rows, "clusters")
+        number = np.unique(values, return_inverse=True)[1]
     after = matrix.values if checked_rule is None else matrix.predictions()
     evaluator = _Evaluator(
         matrix,
@@ -383,6 +406,7 @@ def check(
         current,
         before,
         groups,
+        number,
         baseline,
         alpha,
         as_seed(seed),
@@ -393,12 +417,27 @@ def check(
         matrix.rows,
         {} if current is None else evaluator.measures(),
         None if before is None else prediction_changes(before, after).n_changed,
-        () if current is None else certified_error_rates(current.rows, alpha=alpha),
+        ()
+        if current is None
+        else certified_error_rates(current.rows, alpha=alpha, clusters=number),
         None
         if current is None or target_error is None
-        else lowest_certified_threshold(current.rows, target_error, alpha=alpha),
+        else lowest_certified_threshold(current.rows, target_error, alpha=alpha, clusters=number),
         current,
         _moved_by_rounding(matrix),
+        _caveats(current, number),
+    )
+
+
+def _caveats(current: Baseline | None, clusters: Classes | None) -> tuple[str, ...]:
+    if current is None or current.keyed_by != "ids" or clusters is not None:
+        return ()
+    repeated = len(current.keys) - len(np.unique(current.keys))
+    if not repeated:
+        return ()
+    return (
+        f"{repeated:,} rows repeat an id: rows of one id are not independent, so bounds and "
+        f"intervals may be too narrow unless they are passed as clusters",
     )
 
 
@@ -453,6 +492,7 @@ class _Evaluator:
     current: Baseline | None
     original: npt.NDArray[Any] | None
     groups: Any
+    clusters: Classes | None
     baseline: Baseline | None
     alpha: float
     seed: int
@@ -460,8 +500,8 @@ class _Evaluator:
 
     def measures(self) -> dict[str, float]:
         """Return every metric of all rows."""
-        labels = self._labelled().labels
-        return {name: _measure(metric, self.matrix, labels) for name, metric in METRICS.items()}
+        rows = np.arange(self.matrix.rows)
+        return {name: self._metric(metric, rows) for name, metric in METRICS.items()}
 
     def verdict(self, gate: Gate) -> Verdict:
         try:
@@ -507,8 +547,13 @@ class _Evaluator:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
             return prediction_changes(self.original[rows], self.predicted[rows]).tpcr
-        labels = self._labelled().labels
-        return _measure(METRICS[gate.measure], _take(self.matrix, rows), labels[rows])
+        return self._metric(METRICS[gate.measure], rows)
+
+    def _metric(self, metric: Metric, rows: Classes) -> float:
+        labelled = self._labelled()
+        if not isinstance(metric.stream(), BlockStream):
+            return metric.value(labelled.take(rows))
+        return _measure(metric, _take(self.matrix, rows), labelled.labels[rows])
 
     def _worst(self, gate: Gate) -> _Value:
         """Return the part that is furthest beyond the limit once chance is allowed for."""
@@ -519,41 +564,55 @@ class _Evaluator:
         small = len(parts) - len(large)
         ignored = f"; {small:,} smaller ignored" if small else ""
         estimates = [self._estimate(gate, rows) for _, rows in large]
+        allowances = self._allowances(gate, [rows for _, rows in large], estimates)
         worst = max if gate.bound == "max" else min
         # A part within the limit needs no allowance for chance.  NaN is not within it.
         beyond = [index for index, value in enumerate(estimates) if not gate.keeps(value)]
         values = []
         for index in beyond or [worst(range(len(large)), key=estimates.__getitem__)]:
             (name, rows), estimate = large[index], estimates[index]
-            chance = 0.0 if gate.measure == TPCR else self._chance(gate, rows, len(large))
-            value = estimate - chance if gate.bound == "max" else estimate + chance
-            if gate.measure != TPCR and METRICS[gate.measure].calibration_error:
-                value = max(0.0, value)
             where = f"for the {gate.over} {name} ({len(rows):,} rows{ignored})"
-            if gate.measure != TPCR:
-                sign = "minus" if gate.bound == "max" else "plus"
-                where += f", the estimate {estimate:.4g} {sign} {chance:.4g} for chance"
+            if gate.measure == TPCR:
+                values.append(_Value(estimate, estimate, where, 0.0))
+                continue
+            chance = float(allowances[index])
+            # No metric is negative; NaN stays.
+            value = float(np.maximum(estimate - chance, 0.0))
+            if gate.bound == "min":
+                value = estimate + chance
+            sign = "minus" if gate.bound == "max" else "plus"
+            where += f", the estimate {estimate:.4g} {sign} {chance:.4g} for chance"
             values.append(_Value(value, estimate, where, chance))
         # NaN compares as neither smaller nor larger, so look for it first.
         undefined = [item for item in values if not math.isfinite(item.value)]
         return undefined[0] if undefined else worst(values, key=lambda item: item.value)
 
-    def _chance(self, gate: Gate, rows: npt.NDArray[np.intp], parts: int) -> float:
-        """Return how much worse than expected the metric of some rows may be by chance.
+    def _allowances(self, gate: Gate, parts: list[Classes], estimates: list[float]) -> Vector:
+        """Return what chance may add to the metric of each part, for all parts together.
 
-        Labels are drawn from the probabilities, as if they were right.  A calibration error is
-        then only chance, so all of its quantile counts; of other metrics, what lies beyond
-        their expectation.
+        Accuracy does not take the probabilities at their word: its allowance ends at the
+        Clopper-Pearson bound.  For other metrics labels are drawn from the probabilities.
         """
-        metric = METRICS[gate.measure]
-        rng = np.random.default_rng([self.seed, len(rows), int(rows[0])])
-        # The spread shrinks with the root of the number of rows, so some of them are enough.
-        drawn = rows if len(rows) <= _CHANCE_ROWS else rng.choice(rows, _CHANCE_ROWS, replace=False)
-        scale = math.sqrt(len(drawn) / len(rows))
-        replicates = _chance_values(metric, _take(self.matrix, drawn), rng)
-        sign = 1.0 if metric.lower_is_better else -1.0
-        centre = 0.0 if metric.calibration_error else float(replicates.mean())
-        return scale * (_upper_quantile(sign * replicates, self.alpha / parts) - sign * centre)
+        if gate.measure == TPCR:
+            return np.zeros(len(parts))
+        if isinstance(METRICS[gate.measure].stream(), AccuracyStream):
+            level = self.alpha / len(parts)
+            right = self._labelled().correct
+            return np.array(
+                [
+                    upper_rate(right[rows], level, _of(self.clusters, rows)) - estimate
+                    for rows, estimate in zip(parts, estimates, strict=True)
+                ]
+            )
+        return joint_allowances(
+            METRICS[gate.measure],
+            self.matrix,
+            parts,
+            np.array(estimates),
+            self.clusters,
+            self.alpha,
+            self.seed,
+        )
 
     def _parts(self, gate: Gate) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
         """Yield the rows of each class or group.
@@ -581,28 +640,46 @@ class _Evaluator:
         if self.baseline is None or self.current is None:
             raise _MissingInput("a baseline")
         shared = self.current.shared_rows(self.baseline)
-        sign = 1.0 if METRICS[gate.measure].lower_is_better else -1.0
-        if shared is None:
-            now, before = (
-                self._resampled(gate, {"rows": part})["rows"] for part in (rows, self.baseline.rows)
-            )
-            change = sign * (now[0] - before[0])
-            error = math.hypot(float(now[1].std(ddof=1)), float(before[1].std(ddof=1)))
-            kind = "two samples"
+        metric = METRICS[gate.measure]
+        before, clusters, kind = self.baseline.rows, self.clusters, "two samples"
+        if shared is not None:
+            rows, before = rows.take(shared[0]), before.take(shared[1])
+            clusters, kind = _of(clusters, shared[0]), f"{len(shared[0]):,} rows in pairs"
+        sign = 1.0 if metric.lower_is_better else -1.0
+        change = sign * (metric.value(rows) - metric.value(before))
+        largest = _LARGEST_LOSS.get(gate.measure)
+        if largest is None:
+            margin = self._normal_margin(gate, rows, before, shared is not None, clusters)
         else:
-            pair = {"now": rows.take(shared[0]), "before": self.baseline.rows.take(shared[1])}
-            values = self._resampled(gate, pair)
-            change = sign * (values["now"][0] - values["before"][0])
-            error = float((values["now"][1] - values["before"][1]).std(ddof=1))
-            kind = f"{len(shared[0]):,} rows in pairs"
-        margin = _NORMAL * error
-        where = f"(upper end of {change:+.6g} ± {margin:.2g}, {kind})"
+            losses = [_row_losses(metric, part, largest) for part in (rows, before)]
+            margin = _bounded_margin(losses, largest, shared is not None, clusters)
+            if gate.measure == "nll":
+                kind += f", losses of at most {largest:.3g}"
+        where = f"(upper end of {change:+.6g} + {margin:.2g}, {kind})"
         return _Value(change + margin, change, where)
 
+    def _normal_margin(
+        self,
+        gate: Gate,
+        rows: LabelledRows,
+        before: LabelledRows,
+        paired: bool,
+        clusters: Classes | None,
+    ) -> float:
+        """Return 1.96 bootstrap standard errors of an increase of what is not a mean of rows."""
+        if paired:
+            values = self._resampled(gate, {"now": rows, "before": before}, clusters)
+            return _NORMAL * float((values["now"] - values["before"]).std(ddof=1))
+        errors = (
+            self._resampled(gate, {"rows": part}, part_clusters)["rows"].std(ddof=1)
+            for part, part_clusters in ((rows, clusters), (before, None))
+        )
+        return _NORMAL * math.hypot(*map(float, errors))
+
     def _resampled(
-        self, gate: Gate, outputs: Mapping[str, LabelledRows]
-    ) -> dict[str, tuple[float, npt.NDArray[np.float64]]]:
-        """Return a metric's value and its values on the same resamples of all outputs."""
+        self, gate: Gate, outputs: Mapping[str, LabelledRows], clusters: Classes | None
+    ) -> dict[str, Vector]:
+        """Return a metric's values on the same resamples of all outputs."""
         count = len(next(iter(outputs.values())))
         replicates = resampled(
             {name: [rows] for name, rows in outputs.items()},
@@ -610,29 +687,51 @@ class _Evaluator:
             count,
             seed=self.seed,
             measures=[gate.measure],
+            clusters=None if clusters is None else np.unique(clusters, return_inverse=True)[1],
         )
-        metric = METRICS[gate.measure]
-        return {
-            name: (metric.value(rows), replicates[name][gate.measure])
-            for name, rows in outputs.items()
-        }
+        return {name: values[gate.measure] for name, values in replicates.items()}
 
 
-# How often labels are drawn for the chance level, for how many rows at most, and how many labels
-# at once.
-_CHANCE_DRAWS = 400
-_CHANCE_ROWS = 20_000
-_LABELS_AT_ONCE = 2**18
+# The largest loss of a row, for metrics that are means of rows.  The bound of an increase has to
+# allow for a row of the largest loss that the sample does not show.  With 27.6 nats, the NLL of a
+# probability of zero, ten thousand unchanged rows would be needed to exclude an increase of 0.01;
+# so for the interval the NLL is clipped at that of a probability of 1e-4.
+_LARGEST_LOSS = {"accuracy": 1.0, "brier": 2.0, "nll": -math.log(1e-4)}
 
 
-def _take(matrix: ProbabilityMatrix, rows: npt.NDArray[np.intp]) -> ProbabilityMatrix:
+def _row_losses(metric: Metric, rows: LabelledRows, largest: float) -> Vector:
+    """Return the loss of each row, from 0 to the largest."""
+    stream = metric.stream()
+    assert isinstance(stream, MeanStream)
+    values = np.minimum(stream.of_rows(rows), largest)
+    return values if metric.lower_is_better else largest - values
+
+
+def _bounded_margin(
+    losses: Sequence[Vector], largest: float, paired: bool, clusters: Classes | None
+) -> float:
+    """Return how far above the mean increase the upper end of its 95 % interval is."""
+    level = 0.025
+    now, before = losses
+    if paired:
+        increase = now - before
+        return upper_mean(increase, largest, level, clusters) - float(increase.mean())
+    # Two samples: the margins of both ends add up as standard errors do.
+    above = upper_mean(now, largest, level, clusters) - float(now.mean())
+    below = upper_mean(-before, 0.0, level) + float(before.mean())
+    return math.hypot(above, below)
+
+
+def _of(clusters: Classes | None, rows: Classes) -> Classes | None:
+    return None if clusters is None else clusters[rows]
+
+
+def _take(matrix: ProbabilityMatrix, rows: Classes) -> ProbabilityMatrix:
     return replace(matrix, values=matrix.values[rows])
 
 
-def _measure(metric: Metric, matrix: ProbabilityMatrix, labels: npt.NDArray[np.intp]) -> float:
+def _measure(metric: Metric, matrix: ProbabilityMatrix, labels: Classes) -> float:
     """Return a metric of rows whose predictions follow the matrix's rule."""
-    if matrix.rule_weights is None:
-        return metric.function(matrix.values, labels)
     stream = metric.stream()
     if not isinstance(stream, BlockStream):
         return metric.value(matrix.reduce(labels))
@@ -640,101 +739,257 @@ def _measure(metric: Metric, matrix: ProbabilityMatrix, labels: npt.NDArray[np.i
     return float(stream.result())
 
 
-def _chance_values(
-    metric: Metric, matrix: ProbabilityMatrix, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
-    """Return a metric's values with labels drawn from the rows, many times."""
-    stream = metric.stream()
-    prediction = matrix.predictions()
-    if isinstance(stream, MeanStream):
-        return _chance_means(stream, matrix.values, prediction, rng)
-    if metric.calibration_error and metric.resampler is not None and metric.exact_resampler:
-        confidence = matrix.values[np.arange(matrix.rows), prediction].astype(np.float64)
-        return _chance_calibration_errors(metric.resampler, confidence, rng)
-    draws = np.concatenate(list(_draw_labels(matrix.values, rng)), axis=1)
-    return np.array([_measure(metric, matrix, labels) for labels in draws.T])
+# Chance.  Labels are drawn from the probabilities, as if these were right, for all parts at once
+# (Westfall and Young).  In each draw the most surprising part counts: the draws show how
+# surprising it is in a share 1 − α of all cases, whatever the number, the sizes and the
+# dependence of the parts.  How surprising a part is must be comparable between parts: the
+# exponent of the tail of a Poisson variable with the mean, the variance and the skewness of the
+# part's metric.  For a part of nearly certain rows, in which draws show hardly an error, that is
+# the Chernoff bound, so that such parts do not decide for all others.
+
+# The spread shrinks with the root of the number of rows, so some of a part's rows are enough.
+_CHANCE_ROWS = 20_000
+# Labels that are drawn at once.
+_LABELS_AT_ONCE = 2**20
+# The estimate and its draws are summed in different orders.
+_ROUNDING = 1e-12
 
 
-def _chance_means(
-    stream: MeanStream,
-    probabilities: npt.NDArray[Any],
-    prediction: npt.NDArray[np.intp],
-    rng: np.random.Generator,
-) -> npt.NDArray[np.float64]:
-    """Return the means of a loss per row, with labels drawn from the rows."""
-    number = np.arange(len(probabilities))[:, None]
-    confidence = probabilities[number[:, 0], prediction]
-    squares = np.square(probabilities, dtype=np.float64).sum(axis=1)[:, None] + 1.0
-    means = []
-    for labels in _draw_labels(probabilities, rng):
-        mass = probabilities[number, labels].astype(np.float64)
-        draws = labels.shape[1]
-        rows = LabelledRows(
-            np.repeat(confidence, draws),
-            np.repeat(prediction, draws),
-            mass.ravel(),
-            (squares - 2.0 * mass).ravel(),
-            labels.ravel(),
-            None,
+def joint_allowances(
+    metric: Metric,
+    matrix: ProbabilityMatrix,
+    parts: Sequence[Classes],
+    estimates: Vector,
+    clusters: Classes | None,
+    alpha: float,
+    seed: int,
+) -> Vector:
+    """Return how much worse than expected each part may be by chance, for all parts together.
+
+    A calibration error of right probabilities is only chance, so all of it counts; of other
+    metrics, what lies beyond their expectation.  Rows of one cluster share their luck: they are
+    right or wrong together, as far as their confidences allow.
+
+    Parameters
+    ----------
+    metric : Metric
+        The metric; lower is better.
+    matrix : ProbabilityMatrix
+        The probabilities of all rows.
+    parts : sequence of ndarray of int
+        The rows of each part; no row belongs to two.
+    estimates : ndarray
+        The metric of each part.
+    clusters : ndarray of int, optional
+        The cluster of each row, as numbers from 0; by default each row is one of its own.
+    alpha : float
+        The probability that any part exceeds its allowance, if the probabilities are right.
+    seed : int
+        Seed of the draws.
+    """
+    rng = np.random.default_rng([seed, len(parts)])
+    drawn = [
+        np.sort(rng.choice(rows, _CHANCE_ROWS, replace=False)) if len(rows) > _CHANCE_ROWS else rows
+        for rows in parts
+    ]
+    scale = np.sqrt([len(some) / len(rows) for some, rows in zip(drawn, parts, strict=True)])
+    rows = np.concatenate(drawn)
+    draws = _Draws(_take(matrix, rows), np.cumsum([0, *map(len, drawn)]), _of(clusters, rows))
+    values, moments = draws.of(metric, alpha, rng)
+    if metric.calibration_error:
+        # The observed value counts in the mean as the draws do: errors in parts where no draw
+        # shows one would seem more surprising than the draws otherwise.
+        observed = np.where(np.isfinite(estimates), estimates / scale, values.mean(axis=1))
+        moments = replace(moments, mean=np.column_stack([values, observed]).mean(axis=1))
+    surprise = _surprise(values - moments.mean[:, None], moments).max(axis=0)
+    rank = math.ceil((1.0 - alpha) * (len(surprise) + 1)) - 1
+    excess = _excess(float(np.sort(surprise)[rank]), moments)
+    return scale * (excess + moments.mean * metric.calibration_error) + _ROUNDING
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Mean and variance of each part's metric, and its third cumulant over the variance."""
+
+    mean: Vector
+    variance: Vector
+    jump: Vector
+
+
+def _surprise(excess: Matrix, moments: _Moments) -> Matrix:
+    """Return the tail exponent v/b² · h(bx/v) of each excess x; h(u) = (1 + u) log(1 + u) − u."""
+    x = np.maximum(excess, 0.0)
+    v, b = moments.variance[:, None], moments.jump[:, None]
+    u = np.divide(b * x, v, out=np.zeros_like(x), where=v > 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Below 1e-4, h(u) cancels; it is u²/2 − u³/6.
+        exact = ((1.0 + u) * np.log1p(u) - u) * v / (b * b)
+        near = x * x / (2.0 * v) * (1.0 - u / 3.0)
+    return np.asarray(np.where(v > 0.0, np.where(u < 1e-4, near, exact), 0.0))
+
+
+def _excess(surprise: float, moments: _Moments) -> Vector:
+    """Return the excess with a given surprise, by bisection."""
+    low = np.zeros(len(moments.mean))
+    # h(u) ≥ u²/(2 + u) bounds the excess from above.
+    linear = surprise * moments.jump
+    high = linear + np.sqrt(linear**2 + 2.0 * surprise * moments.variance)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        less = _surprise(middle[:, None], moments)[:, 0] < surprise
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return high
+
+
+@dataclass(frozen=True, eq=False)
+class _Draws:
+    """Rows whose labels are drawn; part i has the rows from ``starts[i]`` to ``starts[i + 1]``."""
+
+    matrix: ProbabilityMatrix
+    starts: Classes
+    clusters: Classes | None
+
+    def of(self, metric: Metric, alpha: float, rng: np.random.Generator) -> tuple[Matrix, _Moments]:
+        """Return a metric of each part, parts × draws, and its moments."""
+        rows = _LabelDraws.of(self.matrix)
+        stream = metric.stream()
+        uniform = self._uniform(metric.draws, alpha, rng)
+        if isinstance(stream, MeanStream):
+            blocks = [self._part_means(rows.losses(stream, u)) for u in uniform]
+            return np.concatenate(blocks, axis=1), self._moments(*rows.moments(stream))
+        parts = [slice(*pair) for pair in itertools.pairwise(self.starts.tolist())]
+        blocks = []
+        for u in uniform:
+            if metric.of_correct is None:
+                labels = rows.labels(u)
+                block = [self._one_by_one(metric, at, labels[at]) for at in parts]
+            else:
+                right = u < rows.confidence[:, None]
+                block = [metric.of_correct(rows.confidence[at], right[at]) for at in parts]
+            blocks.append(np.stack(block))
+        values = np.concatenate(blocks, axis=1)
+        spread = rows.confidence * (1.0 - rows.confidence)
+        moments = self._moments(spread, spread, np.abs(2.0 * rows.confidence - 1.0))
+        # These are moments of the sum of all residuals: bins and classes scale them alike.
+        seen, expected = values.var(axis=1).sum(), moments.variance.sum()
+        scale = seen / expected if seen and expected else 1.0
+        return values, replace(
+            moments, variance=moments.variance * scale, jump=moments.jump * math.sqrt(scale)
         )
-        means.append(stream.of_rows(rows).reshape(labels.shape).mean(axis=0))
-    return np.concatenate(means)
+
+    def _one_by_one(self, metric: Metric, part: slice, labels: Classes) -> Vector:
+        matrix = replace(self.matrix, values=self.matrix.values[part])
+        return np.array([_measure(metric, matrix, column) for column in labels.T])
+
+    def _uniform(self, draws: int, alpha: float, rng: np.random.Generator) -> Iterator[Matrix]:
+        """Yield what decides the labels, rows × draws in blocks; clusters share it."""
+        # With fewer, no draw would be beyond the level.
+        draws = max(draws, math.ceil(1.0 / alpha) - 1)
+        step = max(1, _LABELS_AT_ONCE // self.matrix.rows)
+        for start in range(0, draws, step):
+            count = min(step, draws - start)
+            if self.clusters is None:
+                yield rng.random((self.matrix.rows, count))
+            else:
+                yield rng.random((int(self.clusters.max()) + 1, count))[self.clusters]
+
+    def _part_means(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        sums = np.add.reduceat(values, self.starts[:-1], axis=0)
+        return np.asarray((sums.T / np.diff(self.starts)).T)
+
+    def _moments(self, mean: Vector, variance: Vector, jump: Vector) -> _Moments:
+        """Return the moments of parts from those of rows; deviations of one cluster add up."""
+        sizes = np.diff(self.starts)
+        part = np.repeat(np.arange(len(sizes)), sizes)
+        deviation = np.sqrt(variance)
+        if self.clusters is not None:
+            pairs, index = np.unique(np.stack([part, self.clusters]), axis=1, return_inverse=True)
+            deviation, jump = (
+                np.asarray(np.bincount(index, column), dtype=np.float64)
+                for column in (deviation, jump)
+            )
+            part = pairs[0]
+        total = np.bincount(part, deviation**2)
+        third = np.bincount(part, jump * deviation**2)
+        ratio = np.divide(third, total, out=np.zeros_like(third), where=total > 0.0)
+        return _Moments(self._part_means(mean), total / sizes**2, np.maximum(ratio, 0.0) / sizes)
 
 
-def _chance_calibration_errors(
-    resampler: Callable[[LabelledRows], Resampler],
-    confidence: npt.NDArray[np.float64],
-    rng: np.random.Generator,
-) -> npt.NDArray[np.float64]:
-    """Return calibration errors of the predictions, with labels drawn from the rows.
+@dataclass(frozen=True, eq=False)
+class _LabelDraws:
+    """Rows of probabilities as distributions of their labels.
 
-    They depend only on which predictions are right.  So every row is there twice, right and
-    wrong, and a draw gives one of the two the weight one.
+    A number u between 0 and 1 decides a label: the prediction if u is below its confidence,
+    otherwise the other classes in their order.  ``ends`` is one sorted list for all rows: those
+    of row i lie between i and i + 1.
     """
-    rows = len(confidence)
-    wrong, zeros = np.repeat([0, 1], rows), np.zeros(2 * rows)
-    twice = np.concatenate([confidence, confidence])
-    values = resampler(LabelledRows(twice, np.zeros_like(wrong), zeros, zeros, wrong, None))
-    errors = []
-    for start in range(0, _CHANCE_DRAWS, step := max(1, _LABELS_AT_ONCE // rows)):
-        draws = min(step, _CHANCE_DRAWS - start)
-        right = rng.random((rows, draws)) < confidence[:, None]
-        weight = np.concatenate([right, ~right]).astype(np.float64)
-        errors.append(values(weight, np.full(draws, float(rows))))
-    return np.concatenate(errors)
 
+    probabilities: npt.NDArray[Any]
+    confidence: Vector
+    prediction: Classes
+    ends: Vector
+    squares: Vector
 
-def _draw_labels(
-    probabilities: npt.NDArray[Any], rng: np.random.Generator
-) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield labels drawn from the rows, as blocks of rows × draws."""
-    rows, classes = probabilities.shape
-    bounds = probabilities.astype(np.float64).cumsum(axis=1)
-    bounds /= bounds[:, -1:]
-    # One sorted list for all rows: row i's bounds lie between i and i + 1.
-    offsets = np.arange(rows)[:, None]
-    ends = (bounds + offsets).ravel()
-    step = max(1, _LABELS_AT_ONCE // rows)
-    for start in range(0, _CHANCE_DRAWS, step):
-        at = rng.random((rows, min(step, _CHANCE_DRAWS - start))) + offsets
-        labels = np.searchsorted(ends, at, side="right") - offsets * classes
-        yield np.minimum(labels, classes - 1)
+    @classmethod
+    def of(cls, matrix: ProbabilityMatrix) -> _LabelDraws:
+        prediction, number = matrix.predictions(), np.arange(matrix.rows)
+        others = matrix.values.astype(np.float64)
+        confidence = np.minimum(others[number, prediction], 1.0)
+        squares = np.vecdot(others, others)
+        others[number, prediction] = 0.0
+        others.cumsum(axis=1, out=others)
+        total = others[:, -1:].copy()
+        np.divide(others, total, out=others, where=total > 0.0)
+        others += number[:, None]
+        return cls(matrix.values, confidence, prediction, others.ravel(), squares)
 
+    def _wrong(self, u: Matrix) -> tuple[Classes, Classes, Classes]:
+        """Return the rows and draws whose labels are not the predictions, and these labels."""
+        rows, draws = np.nonzero(u >= self.confidence[:, None])
+        below = self.confidence[rows]
+        # Rounding must not reach the next row.
+        share = np.minimum((u[rows, draws] - below) / (1.0 - below), 1.0 - 1e-9)
+        classes = self.probabilities.shape[1]
+        labels = np.searchsorted(self.ends, share + rows, side="right") - rows * classes
+        return rows, draws, np.clip(labels, 0, classes - 1)
 
-def _upper_quantile(values: npt.NDArray[np.float64], level: float) -> float:
-    """Return the quantile that a share ``level`` of the values exceeds.
+    def labels(self, u: Matrix) -> Classes:
+        """Return drawn labels, rows × draws."""
+        labels = np.broadcast_to(self.prediction[:, None], u.shape).copy()
+        rows, draws, others = self._wrong(u)
+        labels[rows, draws] = others
+        return labels
 
-    Beyond what the draws resolve, that of a distribution with their mean, spread and skewness
-    (Cornish-Fisher), but no less than their maximum.
-    """
-    if len(values) * level >= 5.0:
-        return float(np.quantile(values, 1.0 - level))
-    from scipy.special import ndtri
+    def _loss(self, stream: MeanStream, rows: Classes, labels: Classes) -> Vector:
+        mass = self.probabilities[rows, labels].astype(np.float64)
+        errors = self.squares[rows] + 1.0 - 2.0 * mass
+        return stream.of_rows(
+            LabelledRows(self.confidence[rows], self.prediction[rows], mass, errors, labels, None)
+        )
 
-    spread = values.std(ddof=1)
-    if not spread:
-        return float(values.max())
-    skewness = ((values - values.mean()) ** 3).mean() / spread**3
-    normal = float(ndtri(1.0 - level))
-    quantile = values.mean() + spread * (normal + (normal**2 - 1.0) * skewness / 6.0)
-    return max(float(values.max()), float(quantile))
+    def losses(self, stream: MeanStream, u: Matrix) -> Matrix:
+        """Return the losses of drawn labels, rows × draws."""
+        right = self._loss(stream, np.arange(len(u)), self.prediction)
+        losses = np.broadcast_to(right[:, None], u.shape).copy()
+        rows, draws, others = self._wrong(u)
+        losses[rows, draws] = self._loss(stream, rows, others)
+        return losses
+
+    def moments(self, stream: MeanStream) -> tuple[Vector, Vector, Vector]:
+        """Return mean and variance of each loss, and its third cumulant over the variance."""
+        count, classes = self.probabilities.shape
+        result = np.zeros((3, count))
+        step = max(1, _LABELS_AT_ONCE // classes)
+        for start in range(0, count, step):
+            at = np.arange(start, min(start + step, count))
+            every = np.tile(np.arange(classes), len(at))
+            losses = self._loss(stream, np.repeat(at, classes), every).reshape(len(at), classes)
+            weight = self.probabilities[at].astype(np.float64)
+            weight /= weight.sum(axis=1, keepdims=True)
+            mean = np.vecdot(weight, losses)
+            deviation = losses - mean[:, None]
+            squares = weight * deviation**2
+            variance, third = squares.sum(axis=1), np.vecdot(squares, deviation)
+            ratio = np.divide(third, variance, out=np.zeros_like(mean), where=variance > 0.0)
+            result[:, at] = mean, variance, ratio
+        return result[0], result[1], result[2]

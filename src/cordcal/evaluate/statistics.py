@@ -76,6 +76,7 @@ def resampled(
     resamples: int = RESAMPLES,
     seed: int = 0,
     measures: Collection[str] | None = None,
+    clusters: Classes | None = None,
 ) -> dict[Name, Replicates]:
     """Compute metrics on the same resamples for all outputs, averaged over splits.
 
@@ -96,6 +97,8 @@ def resampled(
         Seed of the draws.
     measures : collection of str, optional
         The metrics to resample; by default all that can be.
+    clusters : ndarray of int, optional
+        The cluster of each row of the population, as numbers from 0; whole clusters are drawn.
 
     Returns
     -------
@@ -111,7 +114,9 @@ def resampled(
     blocks: dict[Name, dict[str, list[Vector]]] = {name: {} for name in outputs}
     size = max(1, _BLOCK_ENTRIES // population)
     for start in range(0, resamples, size):
-        drawn = _draw_counts(rng, population, min(size, resamples - start))
+        units = population if clusters is None else int(clusters.max()) + 1
+        drawn = _draw_counts(rng, units, min(size, resamples - start))
+        drawn = drawn if clusters is None else drawn[clusters]
         split_counts = [_fill_empty(drawn[rows]) for rows in splits]
         tasks = [partial(_mean_values, metrics, split_counts) for metrics in prepared.values()]
         with one_blas_thread():
@@ -371,7 +376,7 @@ _SECOND_START = 8
 
 
 def certified_error_rates(
-    rows: LabelledRows, *, alpha: float = 0.05
+    rows: LabelledRows, *, alpha: float = 0.05, clusters: Classes | None = None
 ) -> tuple[CertifiedErrorRate, ...]:
     """Bound the error rate above each threshold that some row reaches; all bounds hold together.
 
@@ -384,6 +389,8 @@ def certified_error_rates(
         Held-out rows without weights.
     alpha : float
         The probability that any of the statements is wrong.
+    clusters : ndarray of int, optional
+        The cluster of each row, if rows of one cluster are not independent; numbers from 0.
 
     Returns
     -------
@@ -395,16 +402,19 @@ def certified_error_rates(
     rates = []
     for threshold in THRESHOLDS:
         above = rows.confidence >= threshold
-        n, errors = int(above.sum()), int((above & ~rows.correct).sum())
-        if n:
-            rates.append(
-                CertifiedErrorRate(threshold, n, errors, _upper_error_rate(errors, n, level))
-            )
+        wrong = ~rows.correct[above]
+        if len(wrong):
+            bound = upper_rate(wrong, level, None if clusters is None else clusters[above])
+            rates.append(CertifiedErrorRate(threshold, len(wrong), int(wrong.sum()), bound))
     return tuple(rates)
 
 
 def lowest_certified_threshold(
-    rows: LabelledRows, target: float, *, alpha: float = 0.05
+    rows: LabelledRows,
+    target: float,
+    *,
+    alpha: float = 0.05,
+    clusters: Classes | None = None,
 ) -> CertifiedErrorRate | None:
     """Find the lowest confidence above which the error rate is at most ``target``.
 
@@ -421,6 +431,8 @@ def lowest_certified_threshold(
         The target error rate.
     alpha : float
         The probability that the error rate above the threshold exceeds the target.
+    clusters : ndarray of int, optional
+        The cluster of each row, if rows of one cluster are not independent; numbers from 0.
 
     Returns
     -------
@@ -444,14 +456,16 @@ def lowest_certified_threshold(
     confidence = rows.confidence[order]
     errors = np.cumsum(~rows.correct[order])
     result, level = None, 0.0
-    starts = _starts(len(confidence), target, alpha)
+    # Of all rows, so that the sequence does not depend on the threshold.
+    largest = 1 if clusters is None else int(np.bincount(clusters).max(initial=1))
+    starts = [largest * start for start in _starts(len(confidence) // largest, target, alpha)]
     share = alpha / len(starts)
     for threshold, count in _tested_thresholds(confidence, starts[0]):
         while starts and count >= starts[0]:
             level += share
             del starts[0]
         wrong = int(errors[count - 1])
-        if level and _binomial_at_most(wrong, count, target) <= level:
+        if level and _at_most(wrong, count, target, largest) <= level:
             result = CertifiedErrorRate(threshold, count, wrong, target)
         elif starts:
             level = 0.0
@@ -501,18 +515,123 @@ def _refuse_weights(rows: LabelledRows) -> None:
         raise InputError("sample_weight", "cannot be certified", "pass rows that each count once")
 
 
-def _upper_error_rate(errors: int, n: int, level: float) -> float:
-    """Return the Clopper-Pearson upper bound of an error rate."""
+def upper_rate(
+    events: npt.NDArray[np.bool_], level: float, clusters: Classes | None = None
+) -> float:
+    """Return an upper bound of the rate of events that is wrong with probability ``level``.
+
+    Clopper-Pearson for independent rows.  With clusters, Chernoff: a sum of n rows in
+    independent clusters of at most m rows exceeds its mean no more often than that of n/m rows.
+
+    Parameters
+    ----------
+    events : ndarray of bool
+        Whether the event happened, per row.
+    level : float
+        The probability that the bound is too small.
+    clusters : ndarray of int, optional
+        The cluster of each row.
+
+    Examples
+    --------
+    >>> nothing, threes = np.zeros(300, dtype=bool), np.arange(300) // 3
+    >>> round(upper_rate(nothing, 0.05), 4), round(upper_rate(nothing, 0.05, threes), 4)
+    (0.0099, 0.0295)
+    """
     from scipy.special import betaincinv
 
-    return 1.0 if errors == n else float(betaincinv(errors + 1.0, n - errors, 1.0 - level))
+    n, count = len(events), int(events.sum())
+    if count == n:
+        return 1.0
+    if clusters is None:
+        return float(betaincinv(count + 1.0, n - count, 1.0 - level))
+    low, high = count / n, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        less = _at_most(count, n, middle, int(np.bincount(clusters).max())) > level
+        low, high = (middle, high) if less else (low, middle)
+    return high
 
 
-def _binomial_at_most(errors: int, n: int, rate: float) -> float:
-    """Return P(X ≤ errors) of a binomial distribution."""
-    from scipy.special import bdtr
+def _at_most(count: int, n: int, rate: float, largest: int) -> float:
+    """Return a bound for P(at most ``count`` of n rows); exact if the largest cluster is a row."""
+    from scipy.special import bdtr, kl_div
 
-    return float(bdtr(errors, n, rate))
+    if largest == 1:
+        return float(bdtr(count, n, rate))
+    share = count / n
+    if share >= rate:
+        return 1.0
+    divergence = kl_div(share, rate) + kl_div(1.0 - share, 1.0 - rate)
+    return math.exp(-n / largest * float(divergence))
+
+
+def upper_mean(
+    values: Vector, largest: float, level: float, clusters: Classes | None = None
+) -> float:
+    """Return an upper bound of the mean of a bounded variable, wrong with probability ``level``.
+
+    Gaffke's bound: one more row, at the largest value there could be, and random weights that
+    are uniform over all weights with sum one; the bound is the 1 − level quantile of the
+    weighted mean.  For shares it is Clopper and Pearson's, without any deviation the rule of
+    three, with many rows the normal interval.  The quantile is that of a sum of exponential
+    variables, by Lugannani and Rice's formula.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Independent values.
+    largest : float
+        The largest value there could be.
+    level : float
+        The probability that the bound is too small.
+    clusters : ndarray of int, optional
+        The cluster of each value: clusters are independent, and sums over them count.
+
+    Examples
+    --------
+    >>> zeros = np.zeros(1000)
+    >>> round(upper_mean(zeros, 1.0, 0.025), 5), round(upper_rate(zeros > 0.0, 0.025), 5)
+    (0.00368, 0.00368)
+    """
+    count = len(values)
+    if clusters is not None:
+        _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        scale = len(sizes) / count
+        values = np.asarray(np.bincount(number, values * scale), dtype=np.float64)
+        largest *= scale * int(sizes.max())
+    # Rows that did not change are one value with a weight.
+    points, weight = np.unique(np.append(values, largest), return_counts=True)
+    low, high = float(values.mean()), float(largest)
+    if low >= high:
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        less = _exceeds(points - middle, weight) > level
+        low, high = (middle, high) if less else (low, middle)
+    return high
+
+
+def _exceeds(shifted: Vector, weight: npt.NDArray[np.int64]) -> float:
+    """Return P(Σ E x > 0) for independent standard exponential E, with x ≤ 0 on average."""
+    from scipy.special import ndtr
+
+    # The saddlepoint: Σ w x / (1 − t x) = 0 with 0 < t < 1 / max x.
+    low, high = 0.0, 1.0 / float(shifted.max())
+    for _ in range(100):
+        t = (low + high) / 2.0
+        if (weight * shifted / (1.0 - t * shifted)).sum() < 0.0:
+            low = t
+        else:
+            high = t
+    ratio = shifted / (1.0 - t * shifted)
+    cumulant = float(-(weight * np.log1p(-t * shifted)).sum())
+    root = math.sqrt(max(-2.0 * cumulant, 0.0))
+    scaled = t * math.sqrt(float((weight * ratio * ratio).sum()))
+    if root < 1e-4:
+        return 0.5
+    density = math.exp(-0.5 * root * root) / math.sqrt(2.0 * math.pi)
+    return float(ndtr(-root)) + density * (1.0 / scaled - 1.0 / root)
 
 
 def parse_share(text: str | float, argument: str) -> float:

@@ -241,7 +241,7 @@ class Recipe:
         if self.kind == "probabilities":
             scores = shares(scores, xp)
         original = in_domain(scores, self.kind, "probabilities", parameters["log_floor_"], xp)
-        return original, self.calibrator._direct_proba(scores, self.kind, parameters, xp=xp)
+        return original, self.calibrator.map_scores(scores, self.kind, parameters, xp=xp)
 
 
 def calibration_of(model: PreservingCalibrator | HasCalibrator) -> PreservingCalibrator:
@@ -261,7 +261,7 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
     """Return a fitted model's recipe and parameters; refuse models without an expression."""
     if not hasattr(model, "repair_"):
         raise InputError("model", "is not fitted yet", "call fit(scores, labels) first")
-    calibrator, kind = model.calibrator_, model._kind()
+    calibrator, kind = model.calibrator_, model.score_kind()
     _check_expression(calibrator)
     if input not in (None, "logits", kind):
         raise InputError(
@@ -271,17 +271,17 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
             "fit the model with {option}, or pass logits",
             option=("input", "probabilities"),
         )
-    if model._prediction_given:
+    if model.needs_prediction:
         raise InputError(
             "model",
             "was fitted with prediction=, and the scores alone do not determine such predictions",
             "export a model whose predictions are the argmax of the scores",
         )
     rule, scalars = _rule_of(model.repair_)
-    weights = model.repair_._fitted_weights()
+    weights = model.repair_.fitted_weights()
     parameters: Arrays = {
         "log_floor_": np.asarray(calibrator.log_floor_),
-        **calibrator._parameters(),
+        **calibrator.parameters(),
     }
     heaviest = None
     if weights is not None:

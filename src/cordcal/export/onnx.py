@@ -193,7 +193,7 @@ def calibration_graph(
             f"preserves {len(recipe.scalars)} ranks, but a graph can preserve at most {_MAX_RANKS}",
             f"fit it with preserve={_MAX_RANKS} or less",
         )
-    check_rule_dtype(model.repair_._fitted_weights(), dtype)
+    check_rule_dtype(model.repair_.fitted_weights(), dtype)
     graph = _graph(recipe, parameters, dtype)
     name = f"cordcal-{recipe.calibrator.key}"
     proto = graph.model(name, "cordcal", __version__, _metadata(model), opset)
@@ -215,7 +215,7 @@ def _graph(recipe: Recipe, parameters: Arrays, dtype: str) -> Graph:
 
 
 def _metadata(model: PreservingCalibrator) -> dict[str, str]:
-    names = model._output_names()
+    names = model.output_names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
         facts["repair"] = f"lift (prefer {model.repair_.prefer})"
@@ -244,7 +244,7 @@ def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> Floats:
         corners, 60.0 * corners, 700.0 * corners, 700.0 * pairs,
     ]  # fmt: skip
     if input == "logits":
-        if model.calibrator_._accepts_masked():
+        if model.calibrator_.accepts_masked():
             masked = ordinary[:8].copy()
             masked[:, ::2][:, : (classes - 1) // 2] = -np.inf
             logits.append(masked)
@@ -260,7 +260,7 @@ def _expected_outputs(
     """Return the library's outputs on the rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about test rows, not the caller's
-        if input == model._kind():
+        if input == model.score_kind():
             return model.predict_both(rows, dtype=dtype)
         original = softmax(rows)
         direct = model.direct_proba(original)

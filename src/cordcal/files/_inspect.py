@@ -14,28 +14,36 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind, NumPyArray, NumPyDType
 from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
-from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec
-from cordcal.files.disk import open_regular
-from cordcal.files.formats import open_source
+from cordcal.files.columns import LABEL_NAMES, ColumnSpec, TextOptions
+from cordcal.files.disk import open_regular, parts_of
+from cordcal.files.kinds import MIN_ROWS_TO_JUDGE, check_whole_vectors, sum_deviation
 from cordcal.files.models import is_model, load
-from cordcal.files.parts import parts_of
-from cordcal.files.selection import MIN_ROWS_TO_JUDGE, check_whole_vectors, sum_deviation
-from cordcal.files.sources import Contents
+from cordcal.files.scores import BATCH_BYTES, ScoreFile
+from cordcal.files.sources import ArraySource, TableSource, open_source, parse_labels
+
+# Matrices that are not scores.
+_FEATURES = ("features", "embeddings")
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # An ONNX graph begins with the IR version, then producer name and version after their lengths.
 _GRAPH = re.compile(rb"\x08.\x12\x07cordcal\x1a(.)(.*)", re.DOTALL)
 
 
-def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict[str, Any]:
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    header: bool | None = None,
+    decimal: str = ".",
+    encoding: str | None = None,
+) -> dict[str, Any]:
     """Describe the contents of a file as plain values.
 
     Parameters
     ----------
     path : path or "-"
         A file of scores, a folder or a pattern of them, a model, an ONNX graph or a report.
-    header : bool, optional
-        Whether the first line of CSV files is a header, as for `read_scores`.
+    header, decimal, encoding
+        How text files are read, as for `read_scores`.
 
     Returns
     -------
@@ -43,6 +51,7 @@ def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict
         ``file``, ``format``, entries that depend on the format, and ``problems``, a list of
         sentences.
     """
+    text = TextOptions(header, decimal, encoding)
     if str(path) != "-" and parts_of(os.fspath(path)) is None:
         with open_regular(path) as file:
             head = file.read(4096)
@@ -52,8 +61,11 @@ def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict
             return _describe_own_output(path, "report", page[1])
         if (graph := _GRAPH.match(head)) is not None:
             return _describe_own_output(path, "ONNX graph", graph[2][: graph[1][0]])
-        return _describe_scores(path, header)
-    return _describe_scores(path, header)
+    source = open_source(os.fspath(path), text)
+    if isinstance(source, TableSource):
+        return _describe_table(source, text)
+    assert isinstance(source, ArraySource)
+    return _describe_arrays(source)
 
 
 def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -93,36 +105,79 @@ def _describe_own_output(
     }
 
 
-def _describe_scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
-    """Describe the arrays of a file, reading them piece by piece."""
-    source = open_source(os.fspath(path), ColumnSpec(header=header))
-    contents = source.contents()
+def _describe_arrays(source: ArraySource) -> dict[str, Any]:
+    """Describe the arrays of files, reading them in spans of rows."""
+    first = source.files[0]
     summaries = []
-    for name, shape in contents.shapes.items():
-        summary = _ArraySummary(name, shape)
+    for name, shape in first.shapes.items():
+        rows = sum(file.shapes[name][0] for file in source.files if name in file.shapes)
+        summary = _ArraySummary(name, (rows, *shape[1:]))
+        summary.dtype = first.stored[name][1]
         try:
-            if 0 not in shape:
-                summary.dtype = source.sample()[name].dtype
-                if len(shape) == 2 or name in LABEL_NAMES:
-                    for piece in source.pieces(0, [name]):
-                        summary.add(piece[name])
+            for file in source.files:
+                if 0 in summary.shape or (len(shape) == 1 and name not in LABEL_NAMES):
+                    continue
+                size = max(1, BATCH_BYTES // (summary.dtype.itemsize * (*shape, 1)[1] or 1))
+                for start in range(0, file.shapes[name][0], size):
+                    summary.add(file.read(name, start, start + size))
         except InputError as error:  # an array that is too large, or damaged
             summary.error = str(error)
         summaries.append(summary)
-    return _describe(contents, summaries)
+    return _describe(source.path, source.format, first.class_names, summaries)
 
 
-def _describe(contents: Contents, summaries: list[_ArraySummary]) -> dict[str, Any]:
+def _describe_table(source: TableSource, text: TextOptions) -> dict[str, Any]:
+    """Describe the scores, the labels and the other columns of a table."""
+    spec = ColumnSpec(text=text)
+    layout = source.layout(spec, "scores", None)
+    types = source.table.column_types()
+    columns = dict(types)
+    summaries: list[_ArraySummary] = []
+    names = None
+    problems: list[str] = []
+    if isinstance(layout, InputError):
+        problems.append(str(layout))
+    else:
+        file = ScoreFile(source, layout, spec)
+        names = file.class_names
+        summary = _ArraySummary(layout.key, (0, file.classes))
+        for batch in file.without_labels():
+            summary.add(batch.values)
+        summary.shape = (summary.rows, file.classes)
+        summaries.append(summary)
+        columns = {name: kind for name, kind in types.items() if name not in layout.columns}
+    label = source.label_column(spec)
+    if label is not None and summaries:
+        labels = _ArraySummary(label, summaries[0].shape[:1])
+        labels.add(parse_labels(source.vector(label)))
+        summaries.append(labels)
+        columns.pop(label, None)
+    described = _describe(source.path, source.format, names, summaries)
+    entries = [{"name": name, "type": f"column of {kind}s"} for name, kind in columns.items()]
+    described["entries"] += [
+        {**entry, "type": "another column" if "other" in entry["type"] else entry["type"]}
+        for entry in entries
+    ]
+    if problems:
+        described["problems"] = problems
+    return described
+
+
+def _describe(
+    path: str, format: str, names: tuple[str, ...] | None, summaries: list[_ArraySummary]
+) -> dict[str, Any]:
     shapes: list[tuple[int, ...]] = [
         summary.shape for summary in summaries if len(summary.shape) == 2
     ]
-    problems = [problem for summary in summaries for problem in summary.problems(shapes, contents)]
+    problems = [
+        problem for summary in summaries for problem in summary.problems(shapes, names, path)
+    ]
     if not summaries:
         problems.append("there is no matrix of scores (rows × classes)")
     return {
-        "file": contents.path,
-        "format": contents.format,
-        "class_names": None if contents.class_names is None else list(contents.class_names),
+        "file": path,
+        "format": format,
+        "class_names": None if names is None else list(names),
         "entries": [summary.entry() for summary in summaries],
         "problems": problems,
     }
@@ -147,7 +202,7 @@ class _ArraySummary:
         """Update with more rows."""
         self.dtype = values.dtype
         if values.ndim == 2:
-            if values.dtype.kind == "f" and values.size and self.name not in FEATURE_NAMES:
+            if values.dtype.kind == "f" and values.size and self.name not in _FEATURES:
                 self._add_scores(values)
         elif self.name in LABEL_NAMES:
             self.vectors.append(values)
@@ -197,15 +252,17 @@ class _ArraySummary:
             entry["kind"] = f"looks like {self.kind}"
         return entry
 
-    def problems(self, shapes: list[tuple[int, ...]], contents: Contents) -> list[str]:
+    def problems(
+        self, shapes: list[tuple[int, ...]], names: tuple[str, ...] | None, path: str
+    ) -> list[str]:
         """Return what is wrong with the array; ``shapes`` are those of the file's matrices."""
         if self.error is not None:
             return [self.error]
         if len(self.shape) == 1:
             if not self.vectors or not shapes:
                 return []
-            return _label_problems(np.concatenate(self.vectors), shapes[0], contents)
-        if self.name in FEATURE_NAMES:
+            return _label_problems(np.concatenate(self.vectors), shapes[0], names, path)
+        if self.name in _FEATURES:
             return []
         if self.dtype is not None and self.dtype.kind != "f":
             return [f"{self.name} has dtype {self.dtype}, not floating numbers"]
@@ -237,9 +294,11 @@ def _top_k_problem(matrix: NumPyArray, name: str) -> str | None:
     return None
 
 
-def _label_problems(labels: NumPyArray, shape: tuple[int, ...], contents: Contents) -> list[str]:
+def _label_problems(
+    labels: NumPyArray, shape: tuple[int, ...], names: tuple[str, ...] | None, path: str
+) -> list[str]:
     try:
-        truth = as_indices(labels, shape, contents.class_names, contents.path)
+        truth = as_indices(labels, shape, names, path)
     except ValueError as error:
         return [str(error)]
     absent = shape[1] - len(np.unique(truth))

@@ -16,22 +16,20 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal._validation.labels import as_indices
-from cordcal.files._hdf5 import MAGIC
-from cordcal.files.disk import open_regular
-from cordcal.files.formats import open_contents
+from cordcal.files.arrays import HDF5, ArrayFile, Hdf5File
+from cordcal.files.disk import InputFile, open_regular
+from cordcal.files.kinds import check_values
 from cordcal.files.scores import Scores
-from cordcal.files.selection import check_values
-from cordcal.files.sources import Contents
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
 
-def experiments_in(contents: Contents) -> tuple[str, ...]:
+def experiments_in(file: ArrayFile) -> tuple[str, ...]:
     """Return the paths of all groups that hold the four data sets, in the file's order."""
     ends = f"/{_PARTS[0]}"
-    groups = [name.removesuffix(ends) for name in contents.shapes if name.endswith(ends)]
+    groups = [name.removesuffix(ends) for name in file.shapes if name.endswith(ends)]
     return tuple(
-        group for group in groups if all(f"{group}/{part}" in contents.shapes for part in _PARTS)
+        group for group in groups if all(f"{group}/{part}" in file.shapes for part in _PARTS)
     )
 
 
@@ -54,43 +52,41 @@ def read_experiment(
     """
     if not Path(path).is_file():
         return None  # stdin or a pattern, which the caller reads
-    with open_regular(path) as file:
-        if file.read(len(MAGIC)) != MAGIC:  # cheap: other formats would be read in full
+    with open_regular(path) as opened:
+        if opened.read(len(HDF5)) != HDF5:
             return None
-    contents = open_contents(path)
-    known = experiments_in(contents)
-    if not known or (name is not None and name in contents.shapes):
+    file = Hdf5File(InputFile(os.fspath(path)))
+    known = experiments_in(file)
+    if not known or (name is not None and name in file.shapes):
         return None
     if name is None and len(known) == 1:
         (name,) = known
     if name not in known:
         reason = f"holds {len(known)} experiments" + (f" but no {name!r}" if name else "")
         near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
-        raise InputError(contents.path, reason, "name one, as in {option}", option=("key", near[0]))
+        raise InputError(file.path, reason, "name one, as in {option}", option=("key", near[0]))
     assert name is not None
-    return parts_of(contents, name)
+    return parts_of(file, name)
 
 
-def parts_of(contents: Contents, name: str) -> tuple[Scores, Scores]:
+def parts_of(file: ArrayFile, name: str) -> tuple[Scores, Scores]:
     """Read the calibration and the test part of an experiment in a file."""
-    return _part(contents, name, "cal"), _part(contents, name, "test")
+    return _part(file, name, "cal"), _part(file, name, "test")
 
 
-def _part(contents: Contents, name: str, part: str) -> Scores:
+def _part(file: ArrayFile, name: str, part: str) -> Scores:
     key = f"{name}/probas_{part}"
-    alone = key in contents.vectors
-    probabilities: NumPyArray = contents.vectors[key] if alone else contents.matrices[key]
+    probabilities: NumPyArray = file.read(key)
     if probabilities.ndim == 1 or probabilities.shape[1] == 1:  # the second class of two
         probabilities = probabilities.reshape(-1, 1)
         probabilities = np.concatenate([1 - probabilities, probabilities], axis=1)
-    place = f"{contents.path} ({key})"
+    place = f"{file.path} ({key})"
     check_values(probabilities, place)
-    labels = contents.vectors[f"{name}/labels_{part}"]
+    labels = file.read(f"{name}/labels_{part}")
     return Scores(
-        path=contents.path,
+        path=file.path,
         key=key,
         values=probabilities,
         kind="probabilities",
         labels=as_indices(labels, probabilities.shape, None, place),
-        class_names=None,
     )

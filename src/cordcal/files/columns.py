@@ -1,10 +1,16 @@
-"""Which columns of a table are the scores, the labels and the weights."""
+"""Which columns of a table are the scores, the labels and the weights.
+
+Columns named like the model's classes, or like the labels' values, are the scores; else those of
+a pattern; else the one column of lists; else columns of numbers that share a prefix.  Anything
+else is refused with the patterns that would fit.
+"""
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -12,15 +18,80 @@ from cordcal._errors import InputError
 from cordcal._validation.names import are_default_names
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
-FEATURE_NAMES = ("features", "embeddings")
-# Columns of a table that are not scores.
-_NOT_SCORES = {*LABEL_NAMES, "", "id", "index", "row", "prediction", "prediction_name"}
-_GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
-# Name of the matrix of numeric columns without a common prefix.
-SCORES = "scores"
+LOGIT_NAMES = ("logits", "logit")
+PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
+SCORE_NAMES = ("scores", *LOGIT_NAMES, *PROBABILITY_NAMES, "array")
+OUTPUT = "repaired"
+"""The key of probabilities that `apply` wrote."""
 
-ColumnType = Literal["list", "float", "integer", "other"]
-"""The type of a column."""
+# Columns that are never scores: labels, predictions, confidences, identifiers.
+_NOT_SCORES = {
+    *LABEL_NAMES,
+    *("", "index", "row", "rows", "fold", "split", "weight", "weights", "group", "groups"),
+    *("prediction", "predictions", "prediction_name", "predicted", "pred", "preds", "y_pred"),
+    *("y_hat", "yhat", "decision", "class", "classes", "confidence", "confidences", "conf"),
+    *("score", "top_score", "max_prob", "entropy", "margin", "loss", "time", "timestamp", "date"),
+}
+_IDENTIFIER = re.compile(r"(?:.*[_ .-])?(?:id|ids|idx|uuid|uid|key)|.*Id", re.DOTALL)
+# What may stand between a prefix and the name of a class.
+_SEPARATORS = "_.:-/ |["
+
+ColumnType = Literal["list", "integer list", "float", "integer", "text", "other"]
+"""What a column holds."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text files are read.
+
+    Attributes
+    ----------
+    header : bool or None
+        Whether the first line of a CSV file names the columns where that is not certain.
+    decimal : str
+        The decimal separator of numbers, ``"."`` or ``","``.
+    encoding : str or None
+        The encoding; by default UTF-8.
+    """
+
+    header: bool | None = None
+    decimal: str = "."
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise InputError("decimal", f"is {self.decimal!r}", "write a point or a comma")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise InputError(
+                    "encoding", f"is {self.encoding!r}", "write utf-16, cp1252 or the like"
+                ) from None
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """The columns of the scores.
+
+    Attributes
+    ----------
+    key : str
+        What they are called together: a column of lists, `OUTPUT`, or ``"scores"``.
+    columns : tuple of str
+        The columns, in the order of the file; one if it holds lists.
+    class_names : tuple of str or None
+        The class of each; None if columns are only numbered, or lists.
+    """
+
+    key: str
+    columns: tuple[str, ...]
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def are_lists(self) -> bool:
+        """Whether one column holds the scores as lists."""
+        return self.columns == (self.key,)
 
 
 @dataclass(frozen=True)
@@ -40,21 +111,15 @@ class ColumnSpec:
     class_names : tuple of str or None
         One name per column, for files without names.
     classes : tuple of str or None
-        The classes of a model: columns of these names are the scores, in this order.
+        The classes of a model or of another file, in the order that is used.
+    classes_in : str
+        What has these classes, for messages.
     pattern : tuple of str or None
         Patterns of the columns that a model was fitted on; used if a table has such columns.
-    expected : tuple of str or None
-        The classes that the scores must have, in this order.
-    classes_in : str
-        What has these classes, for messages: a model or another file.
-    order : mapping of str to tuple of str
-        The column names of each matrix in the first of several parts, whose order is used.
-    passthrough : bool
-        Whether to read the other columns of a table, too.
-    words : bool
-        Whether a table may have text columns only, as a file of labels or groups does.
-    header : bool or None
-        Whether the first line of a CSV file is a header; None to detect it.
+    text : TextOptions
+        How text files are read.
+    chosen : ScoreColumns or None
+        The columns of another part of the same table.
     """
 
     key: str | None = None
@@ -65,66 +130,10 @@ class ColumnSpec:
     weights_column: str | None = None
     class_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
-    pattern: tuple[str, ...] | None = None
-    expected: tuple[str, ...] | None = None
     classes_in: str = "the model"
-    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    passthrough: bool = False
-    words: bool = False
-    header: bool | None = None
-
-    @classmethod
-    def of(
-        cls,
-        key: str | None,
-        columns: str | Sequence[str] | None,
-        labels: str | None,
-        labels_column: str | None,
-        weights: str | None,
-        weights_column: str | None,
-    ) -> ColumnSpec:
-        """Make a spec from the arguments of a public function."""
-        return cls(
-            key,
-            as_patterns(columns),
-            labels,
-            labels_column,
-            weights=weights,
-            weights_column=weights_column,
-        )
-
-    def named(
-        self,
-        names: Sequence[str] | None,
-        classes: Sequence[str] | None,
-        *,
-        passthrough: bool = False,
-        header: bool | None = None,
-    ) -> ColumnSpec:
-        """Return the spec with the names of the columns, and of a model's classes."""
-        own, others = (None if values is None else tuple(values) for values in (names, classes))
-        return replace(
-            self, class_names=own, classes=others, passthrough=passthrough, header=header
-        )
-
-    @property
-    def claimed_columns(self) -> set[str]:
-        """The columns of the scores' own file that hold labels or weights."""
-        return {
-            column
-            for file, column in (
-                (self.labels, self.labels_column),
-                (self.weights, self.weights_column),
-            )
-            if file is None and column is not None
-        }
-
-    @property
-    def required(self) -> tuple[str, ...] | None:
-        """The classes that the scores must have; default names (numbers) do not bind."""
-        if self.classes is not None and not are_default_names(self.classes):
-            return self.classes
-        return self.expected
+    pattern: tuple[str, ...] | None = None
+    text: TextOptions = TextOptions()
+    chosen: ScoreColumns | None = None
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -133,41 +142,6 @@ def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     patterns = columns.split(",") if isinstance(columns, str) else columns
     return tuple(pattern.strip() for pattern in patterns)
-
-
-def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> dict[str, str]:
-    """Return the columns that match patterns, with the class name of each.
-
-    A pattern that equals a heading matches it alone.  In a pattern with one star, the text that
-    the star matches is the class name.
-
-    Examples
-    --------
-    >>> matching(("score_*",), ["id", "score_cat", "score_dog"], "s.csv")
-    {'score_cat': 'cat', 'score_dog': 'dog'}
-    """
-    classes: dict[str, str] = {}
-    for pattern in patterns:
-        if pattern in headings:
-            classes[pattern] = pattern
-            continue
-        fitting = [heading for heading in headings if fnmatchcase(heading, pattern)]
-        if not fitting:
-            raise InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
-        classes |= {heading: _text_at_star(heading, pattern) for heading in fitting}
-    return classes
-
-
-def have_match(patterns: tuple[str, ...], headings: Sequence[str]) -> bool:
-    """Whether some column matches one of the patterns."""
-    return any(fnmatchcase(heading, pattern) for pattern in patterns for heading in headings)
-
-
-def _text_at_star(heading: str, pattern: str) -> str:
-    before, star, behind = pattern.partition("*")
-    if not star or re.search(r"[*?\[]", before + behind):
-        return heading
-    return heading[len(before) : len(heading) - len(behind)]
 
 
 def list_names(names: Sequence[str], max_names: int = 12) -> str:
@@ -184,179 +158,335 @@ def list_names(names: Sequence[str], max_names: int = 12) -> str:
 
 
 def is_other_column(heading: str) -> bool:
-    """Whether a heading names labels or identifiers rather than scores."""
-    return heading.lower() in _NOT_SCORES
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """The columns of a table, grouped into matrices and vectors.
-
-    Attributes
-    ----------
-    matrices : dict of str to tuple of str
-        The columns of each matrix; a column of lists is a matrix by itself.
-    vectors : tuple of str
-        The columns that belong to no matrix.
-    names : mapping of str to tuple of str
-        The names of the columns of each matrix, from their headings.
-    own_names : mapping of str to tuple of str
-        The same in the order of the file.
-    """
-
-    matrices: Mapping[str, tuple[str, ...]]
-    vectors: tuple[str, ...]
-    names: Mapping[str, tuple[str, ...]]
-    own_names: Mapping[str, tuple[str, ...]]
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The classes of the first matrix of scores."""
-        return next((names for key, names in self.names.items() if key not in FEATURE_NAMES), None)
-
-
-def grouped(
-    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str, *, named: bool = True
-) -> Grouping:
-    """Group the columns of a table into matrices and vectors.
-
-    The scores are the columns that the spec names, else those with the names of a model's
-    classes.  Otherwise ``direct:cat`` belongs to a matrix called direct; without such headings
-    all numeric columns together are the scores.
-
-    Parameters
-    ----------
-    column_types : mapping of str to str
-        The type of each column.
-    spec : ColumnSpec
-        Where the reader should look.
-    where : str
-        The file, for messages.
-    named : bool
-        Whether the headings come from the file.
+    """Whether a heading names labels, predictions, confidences or identifiers.
 
     Examples
     --------
-    >>> column_types = {"id": "integer", "cat": "float", "dog": "float", "when": "other"}
-    >>> grouped(column_types, ColumnSpec(), "s.csv").matrices
-    {'scores': ('cat', 'dog')}
+    >>> [is_other_column(name) for name in ("Label", "user_id", "y_pred", "p_cat", "age")]
+    [True, True, True, False, False]
     """
-    lists = {
-        heading: (heading,)
-        for heading, column_type in column_types.items()
-        if column_type == "list"
-    }
-    scores = _named_scores(column_types, spec, where) or (
-        _model_scores(column_types, spec, where) if named else None
-    )
-    groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
-    used = {heading for group in groups.values() for heading in group} | spec.claimed_columns
-    if scores is None:
-        groups |= _by_heading(column_types, used, alone=not lists)
-    ordered = groups
-    if named:
-        ordered = {name: _in_order(group, _order(name, spec)) for name, group in groups.items()}
-    matrices = {name: tuple(group) for name, group in ordered.items()}
-    used = {heading for group in matrices.values() for heading in group} | lists.keys()
-    return Grouping(
-        matrices=lists | matrices,
-        vectors=tuple(heading for heading in column_types if heading not in used),
-        names=_names(ordered) if named else {},
-        own_names=_names(groups) if named else {},
-    )
+    lower = heading.lower()
+    return lower in _NOT_SCORES or _IDENTIFIER.fullmatch(heading) is not None or lower == "id"
 
 
-def _names(groups: Mapping[str, dict[str, str]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(group.values()) for name, group in groups.items()}
+def matching(patterns: Sequence[str], headings: Sequence[str]) -> dict[str, str]:
+    """Return the columns that match patterns, with the class name of each.
+
+    A pattern that equals a heading matches it alone.  In a pattern with one star, the text that
+    the star matches is the class name.
+
+    Examples
+    --------
+    >>> matching(["score_*"], ["id", "score_cat", "score_dog"])
+    {'score_cat': 'cat', 'score_dog': 'dog'}
+    """
+    classes: dict[str, str] = {}
+    for pattern in patterns:
+        if pattern in headings:
+            classes[pattern] = pattern
+        else:
+            fitting = [heading for heading in headings if fnmatchcase(heading, pattern)]
+            classes |= {heading: _text_at_star(heading, pattern) for heading in fitting}
+    return classes
 
 
-def _order(matrix: str, spec: ColumnSpec) -> tuple[str, ...] | None:
-    """Return the names that define the order of a matrix's columns."""
-    if matrix in FEATURE_NAMES:
-        return spec.order.get(matrix)
-    return spec.classes or spec.expected or spec.class_names or spec.order.get(matrix)
+def _text_at_star(heading: str, pattern: str) -> str:
+    before, star, behind = pattern.partition("*")
+    if not star or re.search(r"[*?\[]", before + behind):
+        return heading
+    return heading[len(before) : len(heading) - len(behind)]
 
 
-def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str, str]:
-    """Return columns in the order of ``names``, if they are the same names."""
-    if names is None or set(names) != set(group.values()):
-        return group  # the caller refuses conflicting names
-    headings = {name: heading for heading, name in group.items()}
-    return {headings[name]: name for name in names}
+def choose_columns(
+    types: Mapping[str, ColumnType],
+    spec: ColumnSpec,
+    where: str,
+    *,
+    role: str = "scores",
+    has_header: bool = True,
+    label_values: Callable[[], set[str]] = set,
+) -> ScoreColumns | InputError:
+    """Return the columns of the scores, or the error that they cannot be told.
+
+    Parameters
+    ----------
+    types : mapping of str to str
+        What each column holds.
+    spec : ColumnSpec
+        What the caller says about them.
+    where : str
+        The file, for messages.
+    role : str
+        ``"scores"``, ``"original"``, ``"direct"`` or ``"repaired"``: which of several to prefer.
+    has_header : bool
+        Whether the names of the columns come from the file.
+    label_values : callable
+        Reads the distinct labels of the same table; empty if they are numbers.
+
+    Examples
+    --------
+    >>> types = {"id": "text", "p_cat": "float", "p_dog": "float", "label": "text"}
+    >>> choose_columns(types, ColumnSpec(), "s.csv").class_names
+    ('cat', 'dog')
+    """
+    headings = list(types)
+    if spec.columns is not None:
+        return _named_columns(types, spec.columns, where)
+    if spec.key is not None:
+        if types.get(spec.key) in ("list", "integer list"):
+            return ScoreColumns(spec.key, (spec.key,))
+        return InputError(
+            where, f"has no column of lists called {spec.key!r}", f"it has {list_names(headings)}"
+        )
+    own = _output_columns(types, "direct" if role == "direct" else OUTPUT)
+    if own is not None and role not in ("scores", "original"):
+        return own
+    written = set(_columns_of_apply(headings))
+    others = {name: kind for name, kind in types.items() if name not in written}
+    chosen = _by_name(others, spec, where, has_header)
+    if chosen is None:
+        chosen = _by_labels(others, label_values, where)
+    if chosen is None:
+        chosen = _by_layout(others, role, where, has_header)
+    if isinstance(chosen, InputError) and own is not None:
+        return own
+    return chosen
 
 
-def _named_scores(
-    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str
-) -> dict[str, str] | None:
-    patterns = spec.columns
-    if patterns is None and spec.pattern is not None and spec.key is None:
-        patterns = spec.pattern if have_match(spec.pattern, list(column_types)) else None
-    if patterns is None:
-        return None
-    scores = matching(patterns, list(column_types), where)
-    headings: dict[str, str] = {}
-    for heading, name in scores.items():
-        if headings.setdefault(name, heading) != heading:
-            raise InputError(
+def _named_columns(
+    types: Mapping[str, ColumnType], patterns: Sequence[str], where: str
+) -> ScoreColumns | InputError:
+    """Return the columns that the caller names."""
+    headings = list(types)
+    classes = matching(patterns, headings)
+    for pattern in patterns:
+        if not matching([pattern], headings):
+            return InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
+    if len(classes) == 1 and types[next(iter(classes))] in ("list", "integer list"):
+        key = next(iter(classes))
+        return ScoreColumns(key, (key,))
+    seen: dict[str, str] = {}
+    for heading, name in classes.items():
+        if types[heading] not in ("float", "integer"):
+            return InputError(
                 where,
-                f"has the columns {headings[name]!r} and {heading!r} for the class {name!r}",
+                f"has no numbers in the column {heading!r}",
+                "name columns of numbers for the scores",
+            )
+        if seen.setdefault(name, heading) != heading:
+            return InputError(
+                where,
+                f"has the columns {seen[name]!r} and {heading!r} for the class {name!r}",
                 "name one column per class with {option}",
                 option=("columns", "a,b,…"),
             )
-    return _numeric(scores, column_types, where, "scores")
+    return _scores(classes)
 
 
-def _numeric(
-    columns: dict[str, str], column_types: Mapping[str, ColumnType], where: str, what: str
-) -> dict[str, str]:
-    for heading in columns:
-        if column_types[heading] not in ("float", "integer"):
-            raise InputError(
-                where,
-                f"has no numbers in the column {heading!r}",
-                f"name columns of numbers for the {what}",
-            )
-    return columns
+def _scores(classes: Mapping[str, str]) -> ScoreColumns:
+    names = tuple(classes.values())
+    return ScoreColumns("scores", tuple(classes), None if are_default_names(names) else names)
 
 
-def _model_scores(
-    column_types: Mapping[str, ColumnType], spec: ColumnSpec, where: str
-) -> dict[str, str] | None:
-    """Return the columns that have the names of a model's classes."""
-    classes = spec.classes
-    if classes is None or spec.key is not None:
+def _by_name(
+    types: Mapping[str, ColumnType], spec: ColumnSpec, where: str, has_header: bool
+) -> ScoreColumns | InputError | None:
+    """Return columns named like the classes of a model or of another file."""
+    headings = _numeric(types)
+    if spec.pattern is not None:
+        classes = matching(spec.pattern, headings)
+        if classes:
+            return _scores(classes)
+    if spec.classes is None or not has_header:
         return None
-    missing = [name for name in classes if column_types.get(name) not in ("float", "integer")]
+    missing = [name for name in spec.classes if name not in headings]
     if not missing:
-        names = set(classes)
-        return {name: name for name in column_types if name in names}
-    if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
-        raise InputError(
+        names = set(spec.classes)
+        chosen = {name: name for name in headings if name in names}
+        return ScoreColumns("scores", tuple(chosen), tuple(chosen))
+    patterns = _patterns_of(headings, spec.classes)
+    if len(patterns) == 1:
+        chosen = matching(patterns, headings)
+        names = set(spec.classes)
+        chosen = {heading: name for heading, name in chosen.items() if name in names}
+        return ScoreColumns("scores", tuple(chosen), tuple(chosen.values()))
+    if len(patterns) > 1:
+        return InputError(
             where,
-            f"has no column of numbers for the class {missing[0]!r}",
-            f"it has {list_names(list(column_types))}; name the columns with {{option}}",
+            f"has the classes of {spec.classes_in} as {patterns[0]} and as {patterns[1]}",
+            "choose with {option}",
+            option=("columns", patterns[0]),
+        )
+    if len(missing) < len(spec.classes) and not are_default_names(spec.classes):
+        return InputError(
+            where,
+            f"has no column of numbers for the class {missing[0]!r}, which {spec.classes_in} has",
+            f"it has {list_names(list(types))}; name the columns with {{option}}",
             option=("columns", "a,b,…"),
         )
     return None
 
 
-def _by_heading(
-    column_types: Mapping[str, ColumnType], used: set[str], *, alone: bool
-) -> dict[str, dict[str, str]]:
-    """Group headings such as ``direct:cat``; without any, the remaining numeric columns."""
-    groups: dict[str, dict[str, str]] = {}
-    loose: list[str] = []
-    for heading, column_type in column_types.items():
-        if heading in used or column_type not in ("float", "integer"):
-            continue
-        grouped = _GROUP.fullmatch(heading)
-        if grouped is not None:
-            groups.setdefault(grouped[1], {})[heading] = grouped[2]
-        elif heading.lower() not in _NOT_SCORES:
-            loose.append(heading)
+def _patterns_of(headings: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """Return the patterns that turn every class into one of the headings."""
+    known, patterns = set(headings), []
+    for heading in headings:
+        start = heading.find(classes[0])
+        while start >= 0:
+            before, behind = heading[:start], heading[start + len(classes[0]) :]
+            # 10, 11 and 12 are not the classes 0, 1 and 2 with a prefix.
+            cuts_number = before[-1:].isdigit() or behind[:1].isdigit()
+            fits = all(f"{before}{name}{behind}" in known for name in classes)
+            if before + behind and fits and not (cuts_number and classes[0].isdigit()):
+                patterns.append(f"{before}*{behind}")
+            start = heading.find(classes[0], start + 1)
+    return list(dict.fromkeys(patterns))
+
+
+def _numeric(types: Mapping[str, ColumnType]) -> list[str]:
+    return [name for name, kind in types.items() if kind in ("float", "integer")]
+
+
+def _candidates(types: Mapping[str, ColumnType]) -> list[str]:
+    """Return the columns of numbers that may be scores."""
+    loose = [name for name in _numeric(types) if not is_other_column(name)]
     # Scores are not counts: among floating numbers an integer is an identifier or an age.
-    floating = [heading for heading in loose if column_types[heading] == "float"]
-    loose = floating or loose
-    if groups or not alone or len(loose) < 2:  # one column of numbers is labels, not scores
-        return groups
-    return {SCORES: {heading: heading for heading in loose}}
+    return [name for name in loose if types[name] == "float"] or loose
+
+
+def _by_labels(
+    types: Mapping[str, ColumnType], label_values: Callable[[], set[str]], where: str
+) -> ScoreColumns | InputError | None:
+    """Return columns named like the values of the labels."""
+    candidates = _candidates(types)
+    if len(candidates) < 2:
+        return None
+    values = label_values()
+    if not values or not values <= set(candidates):
+        return None
+    # A class without labelled rows is a column, too; an age is not.
+    extra = [name for name in candidates if name not in values]
+    if extra and len(values) > 1:
+        named = ",".join(name for name in candidates if name in values)
+        return InputError(
+            where,
+            f"has the columns {list_names(candidates)}, and no row is labelled {extra[0]!r}",
+            "name the columns of the scores, as in {option}",
+            option=("columns", named),
+        )
+    return _scores({name: name for name in candidates})
+
+
+def _by_layout(
+    types: Mapping[str, ColumnType], role: str, where: str, has_header: bool
+) -> ScoreColumns | InputError:
+    """Return the one column of lists, numbered columns, or columns that share a prefix."""
+    lists = [name for name, kind in types.items() if kind == "list"]
+    preferred = [name for name in (role, *SCORE_NAMES) if name in lists]
+    if len(lists) == 1 or preferred:
+        key = (preferred or lists)[0]
+        return ScoreColumns(key, (key,))
+    if lists:
+        return InputError(
+            where,
+            f"holds several columns of lists ({list_names(lists)})",
+            "choose one, as in {option}",
+            option=("key", lists[0]),
+        )
+    numeric = _numeric(types)
+    if not has_header:
+        if len(numeric) == len(types) and len(numeric) > 1:
+            return ScoreColumns("scores", tuple(numeric))
+    else:
+        numbered = [name for name in numeric if name.isdecimal()]
+        if len(numbered) > 1 and are_default_names(sorted(numbered, key=int)):
+            return _scores({name: name for name in numbered})
+    candidates = _candidates(types)
+    prefix = _shared_prefix(candidates)
+    if prefix is not None:
+        return _scores({name: name.removeprefix(prefix) for name in candidates})
+    return _unclear(types, candidates, where)
+
+
+def _shared_prefix(names: Sequence[str]) -> str | None:
+    """Return what names share before the class: text up to a separator, or before numbers.
+
+    Examples
+    --------
+    >>> _shared_prefix(["logit_ant", "logit_ape"]), _shared_prefix(["p10", "p11"])
+    ('logit_', 'p')
+    >>> _shared_prefix(["ant", "ape"]) is None
+    True
+    """
+    if len(names) < 2:
+        return None
+    first, last = min(names), max(names)
+    length = next(
+        (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None
+    )
+    common = first[: len(first) if length is None else length].rstrip("0123456789")
+    if common and all(name[len(common) :].isdecimal() for name in names):
+        return common
+    cut = max(common.rfind(mark) for mark in _SEPARATORS) + 1
+    return common[:cut] if cut and all(len(name) > cut for name in names) else None
+
+
+def _unclear(types: Mapping[str, ColumnType], candidates: Sequence[str], where: str) -> InputError:
+    if len(candidates) < 2:
+        return InputError(
+            where,
+            "holds no matrix of scores (rows × classes)",
+            f"it has {list_names(list(types))}; name the columns of the scores with {{option}}",
+            option=("columns", "a,b,…"),
+        )
+    groups: dict[str, list[str]] = {}
+    for name in candidates:
+        cut = max(name.rfind(mark) for mark in _SEPARATORS) + 1
+        groups.setdefault(name[:cut] or name.rstrip("0123456789"), []).append(name)
+    fitting = [f"{prefix}*" for prefix, names in groups.items() if len(names) > 1 and prefix]
+    proposal = fitting[0] if fitting else ",".join(candidates)
+    return InputError(
+        where,
+        f"has columns of numbers that may be scores or not ({list_names(candidates)})",
+        "name those of the scores, as in {option}",
+        option=("columns", proposal),
+    )
+
+
+# Columns that `apply` wrote.
+
+
+def _columns_of_apply(headings: Sequence[str]) -> list[str]:
+    """Return the columns that `apply` added to a table; none if it did not write it."""
+    if "confidence" not in headings or "prediction" not in headings:
+        return []
+    start, end = headings.index("prediction"), headings.index("confidence")
+    between = headings[start + 1 : end]
+    return list(headings[start:]) if between in ([], ["prediction_name"]) else []
+
+
+def _output_columns(types: Mapping[str, ColumnType], kind: str) -> ScoreColumns | None:
+    """Return the probabilities that `apply` wrote: those after the confidence, or the direct."""
+    written = _columns_of_apply(list(types))
+    if not written:
+        return None
+    runs: list[list[str]] = []
+    for name in written[written.index("confidence") + 1 :]:
+        if types[name] != "float":
+            continue
+        if runs and _prefix(name) and _prefix(name) == _prefix(runs[-1][0]):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    runs = [run for run in runs if len(run) > 1]
+    if kind == "direct":
+        runs = [run for run in runs if _prefix(run[0]) == "direct_"] or runs[:1]
+    if not runs:
+        return None
+    names = tuple(name.removeprefix(_prefix(name)) for name in runs[0])
+    return ScoreColumns(OUTPUT, tuple(runs[0]), None if are_default_names(names) else names)
+
+
+def _prefix(name: str) -> str:
+    cut = next((at for at, mark in enumerate(name) if mark in _SEPARATORS), -1)
+    return name[: cut + 1]

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import glob
 import io
+import math
+import mmap
 import os
 import re
 import secrets
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
 from cordcal._errors import InputError
+from cordcal._numeric.types import NumPyArray
 
 try:
     import fcntl
@@ -143,17 +148,98 @@ def first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
-def import_arrow() -> tuple[ModuleType, ModuleType]:
-    """Return pyarrow and its Parquet module, or explain how to install them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet and Feather files need pyarrow; install it with: pip install "
-            "'cordcal[parquet]'"
-        ) from error
-    return pyarrow, pyarrow.parquet
+# Several files.
+
+
+def parts_of(path: str) -> list[str] | None:
+    """Return the files of a folder or of a pattern, in order; None if the path is one file.
+
+    Files and folders whose names begin with ``.`` or ``_``, such as ``_SUCCESS`` and
+    ``_temporary``, are ignored unless the pattern itself names them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in ("part-1.csv", "part-0.csv", "_SUCCESS"):
+    ...     _ = Path(folder, name).write_text("0.5,0.5")
+    >>> [Path(part).name for part in parts_of(folder)]
+    ['part-0.csv', 'part-1.csv']
+    """
+    if path == "-" or Path(path).is_file():
+        return None
+    check_local(path)
+    if Path(path).is_dir():
+        candidates = [file for file in Path(path).rglob("*") if _is_part(file, path)]
+        for file in candidates:
+            if file.is_symlink() and file.is_dir():
+                raise InputError(
+                    os.fspath(file),
+                    "is a link to a folder, which is not followed",
+                    "move its files here, or name all parts with a pattern",
+                )
+    elif glob.has_magic(path):
+        root = root_of(path)
+        matches = map(Path, glob.glob(path, recursive=True))
+        candidates = [file for file in matches if _is_part(file, root)]
+    else:
+        return None
+    files = [file for file in candidates if file.is_file()]
+    for file in candidates:
+        if file.is_symlink() and not file.exists():
+            raise InputError(
+                os.fspath(file), "is a link to a file that does not exist", "restore or remove it"
+            )
+    if not files:
+        raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
+    suffixes = sorted({file.suffix.lower() or "none" for file in files})
+    if len(suffixes) > 1:
+        raise InputError(
+            path,
+            f"holds files of several kinds ({', '.join(suffixes)})",
+            f"name those that are meant with a pattern, as in '*{suffixes[-1]}'",
+        )
+    return sorted(map(os.fspath, files))
+
+
+def root_of(path: str) -> str:
+    """Return the folder below which the files of a folder or pattern are.
+
+    Examples
+    --------
+    >>> root_of("scores/day=*/*.parquet")
+    'scores'
+    """
+    if Path(path).is_dir():
+        return path
+    fixed: list[str] = []
+    for part in Path(path).parts[:-1]:
+        if glob.has_magic(part):
+            break
+        fixed.append(part)
+    return os.path.join(*fixed) if fixed else "."
+
+
+def _is_part(path: Path, folder: str) -> bool:
+    parts = Path(os.path.relpath(path, folder)).parts
+    return not any(name.startswith((".", "_")) for name in parts if name != "..")
+
+
+# Below this size the allocator is faster.
+_LARGE_BYTES = 2**20
+
+
+def large_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> NumPyArray:
+    """Return an array like `numpy.empty` whose memory returns to the system when it is freed.
+
+    The allocator keeps freed memory in pieces that seldom fit the next request: with several
+    threads that adds up to hundreds of megabytes.
+    """
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
 
 
 # Writing.
@@ -417,3 +503,15 @@ def naming(target: str | os.PathLike[str]) -> Iterator[None]:
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise
+
+
+def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
+    """Write UTF-8 text to stdout, whatever the encoding of the terminal."""
+    sys.stdout.flush()
+    with naming("stdout"):
+        binary = getattr(sys.stdout, "buffer", None)
+        if binary is None:  # a stream of text in memory
+            sys.stdout.writelines(bytes(piece).decode() for piece in pieces)
+        else:
+            binary.writelines(pieces)
+        sys.stdout.flush()

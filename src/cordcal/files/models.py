@@ -1,6 +1,6 @@
 """Model files: one safetensors file, JSON metadata, a format version; nothing is executed on load.
 
-Any object with ``_state()`` (arrays and JSON-able metadata) and ``_from_state`` can be
+Any object with ``to_state()`` (arrays and JSON-able metadata) and ``from_state`` can be
 stored; the metadata name its kind.
 """
 
@@ -244,7 +244,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     if hasattr(model, "to_calibrator"):
         model = model.to_calibrator()
     kind = _kind_of(model)
-    tensors, body = model._state()
+    tensors, body = model.to_state()
     patterns = getattr(model, "score_columns_", None)
     extra_metadata = {} if patterns is None else {"columns": json.dumps(list(patterns))}
     if hasattr(model, "normalize_"):
@@ -361,7 +361,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     body = _parse_body(metadata, name)
     _check_body(kind, CheckedFields(name, body), tensors)
     try:
-        model = model_class._from_state(tensors, body)
+        model = model_class.from_state(tensors, body)
         _try_out(getattr(model, "calibrator_", model))
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise InputError(
@@ -410,7 +410,7 @@ def _try_out(model: Any) -> None:
     """Apply a calibrator to one row, so that a broken model fails when it is loaded."""
     from cordcal.calibrators import Calibrator
 
-    if not isinstance(model, Calibrator) or not model._is_complete():
+    if not isinstance(model, Calibrator) or not model.is_complete():
         return
     row = np.arange(float(model.n_classes_))[None, :]
     if model.input == "probabilities":

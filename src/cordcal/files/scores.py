@@ -1,14 +1,14 @@
-"""Read score files, at once or in batches of rows."""
+"""Read score files of every format, at once or in batches of rows."""
 
 from __future__ import annotations
 
+import bisect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +16,39 @@ import numpy.typing as npt
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import as_indices
-from cordcal._validation.names import class_order
+from cordcal._validation.names import are_default_names, class_order
 from cordcal._validation.scores import as_matrix
-from cordcal.files.columns import ColumnSpec
-from cordcal.files.formats import open_source
-from cordcal.files.output import file_identity
-from cordcal.files.parts import parts_of
-from cordcal.files.passthrough import Passthrough, PassthroughSchema, concat
-from cordcal.files.selection import (
-    check_label_numbers,
-    check_length,
-    check_values,
-    check_whole_vectors,
-    choose_matrix,
-    in_order,
-    kind_of,
-    label_key,
-    names_of,
-    read_separate_vector,
-    read_vector,
-    vector_of,
-    weight_key,
-    wide_columns,
+from cordcal.files.columns import (
+    LABEL_NAMES,
+    ColumnSpec,
+    ScoreColumns,
+    TextOptions,
+    as_patterns,
+    list_names,
 )
-from cordcal.files.sources import SAMPLE_ROWS, Contents, Source, Span
+from cordcal.files.disk import check_size, large_empty, no_rows
+from cordcal.files.kinds import check_values, check_whole_vectors, kind_of
+from cordcal.files.sources import (
+    ArrayRows,
+    ArraySource,
+    Slice,
+    Source,
+    TableRows,
+    TableSource,
+    check_length,
+    open_source,
+    parse_labels,
+    read_vector,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# A batch is at most 16 MiB of scores: far more than a cache, and small enough that a dozen
+# batches in flight take less memory than the imports.
+BATCH_BYTES = 2**24
+# Rows that are read to detect the kind of scores.
+_SAMPLE_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +85,61 @@ class Scores:
     columns: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows of a file, in order.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first row in the file.
+    values : ndarray of shape (rows, K)
+        The scores as stored.
+    labels : ndarray of int or None
+        The labels as column indices.
+    weights : ndarray or None
+        One weight per row, if the caller asked for them.
+    row_numbers : ndarray of int or None
+        The numbers of the rows in the file, if some in between are omitted.
+    others : pyarrow.Table or None
+        The other columns of a table, if the caller asked for them.
+    """
+
+    first: int
+    values: NumPyArray
+    labels: npt.NDArray[np.int64] | None = None
+    weights: NumPyArray | None = None
+    row_numbers: npt.NDArray[np.intp] | None = None
+    others: pyarrow.Table | None = None
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """Return some of the rows, counted within the batch, without the other columns."""
+        rows = slice(start, stop)
+        return replace(self._select(rows), first=self.first + start)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Batch:
+        """Return the rows for which ``keep`` is true, without the other columns."""
+        return replace(self._select(keep), row_numbers=self.numbers[keep])
+
+    @property
+    def numbers(self) -> npt.NDArray[np.intp]:
+        """The number of each row in the file."""
+        if self.row_numbers is not None:
+            return self.row_numbers
+        return np.arange(self.first, self.first + len(self))
+
+    def _select(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
+        columns = (self.values, self.labels, self.weights, self.row_numbers)
+        values, labels, weights, numbers = (
+            None if column is None else column[rows] for column in columns
+        )
+        assert values is not None
+        return Batch(self.first, values, labels, weights, numbers)
+
+
 def read_scores(
     path: str | os.PathLike[str],
     *,
@@ -90,6 +154,8 @@ def read_scores(
     input: Kind | None = None,
     classes: Sequence[str] | None = None,
     header: bool | None = None,
+    decimal: str = ".",
+    encoding: str | None = None,
 ) -> Scores:
     r"""Read the scores of a file.
 
@@ -102,9 +168,10 @@ def read_scores(
         The key or the list column of the scores; found by name by default.
     columns : str or sequence of str, optional
         The columns of a table that are scores, one per class: names, or patterns such as
-        ``"score_*"``.
+        ``"score_*"``.  By default columns named like the classes or the labels, one column of
+        lists, or columns that share a prefix; other tables are refused.
     role : str
-        A name to prefer: ``"original"`` or ``"direct"``.
+        A name to prefer: ``"original"``, ``"direct"`` or ``"repaired"``.
     labels, weights : str, optional
         Separate files; by default they are in the file of the scores.
     labels_column, weights_column : str, optional
@@ -116,9 +183,12 @@ def read_scores(
     classes : sequence of str, optional
         The classes of a model: columns of these names are the scores, in this order.
     header : bool, optional
-        Whether the first line of CSV files is a header.  By default a line with a word above
-        numbers is one, and so are distinct whole numbers above numbers with fractions; a line
-        that may be either is refused.
+        Whether the first line of CSV files names the columns.  By default it does; a line that
+        may be a row is refused.
+    decimal : {".", ","}
+        The decimal separator of text files.
+    encoding : str, optional
+        The encoding of text files, by default UTF-8.
 
     Returns
     -------
@@ -130,133 +200,160 @@ def read_scores(
     >>> import tempfile
     >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp(), "probabilities.csv")
-    >>> _ = path.write_text("0,1\n0.25,0.75\n0.5,0.5\n")
-    >>> read_scores(path, header=True).values.shape, read_scores(path, header=False).values.shape
-    ((2, 2), (3, 2))
+    >>> _ = path.write_text("p_cat,p_dog,label\n0.25,0.75,dog\n0.5,0.5,cat\n")
+    >>> scores = read_scores(path)
+    >>> scores.values.shape, scores.class_names, scores.labels
+    ((2, 2), ('cat', 'dog'), array([1, 0]))
     """
-    spec = ColumnSpec.of(key, columns, labels, labels_column, weights, weights_column).named(
-        class_names, classes, header=header
+    spec = ColumnSpec(
+        key=key,
+        columns=as_patterns(columns),
+        labels=labels,
+        labels_column=labels_column,
+        weights=weights,
+        weights_column=weights_column,
+        class_names=None if class_names is None else tuple(class_names),
+        classes=None if classes is None else tuple(classes),
+        text=TextOptions(header, decimal, encoding),
     )
-    return read_with_spec(path, spec, role=role, input=input)
+    return open_with_spec(path, spec, role=role, input=input).read()
 
 
-def read_with_spec(
+def open_scores(
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    labels_column: str | None = None,
+    weights: str | None = None,
+    weights_column: str | None = None,
+    class_names: Sequence[str] | None = None,
+    input: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    header: bool | None = None,
+    decimal: str = ".",
+    encoding: str | None = None,
+) -> ScoreFile:
+    """Open a score file for reading in batches of at most 16 MiB.
+
+    Parameters
+    ----------
+    path : path or "-"
+        A file, folder or pattern as for `read_scores`; npz and torch files are read whole.
+    key, columns, role, labels, labels_column, weights, weights_column, class_names, classes
+        Where these are, as for `read_scores`.
+    input : {"logits", "probabilities"}, optional
+        The kind; by default detected from the name of the scores or the first rows.
+    header, decimal, encoding
+        How text files are read, as for `read_scores`.
+
+    Returns
+    -------
+    file : ScoreFile
+        Iterating over it gives `Batch` objects, with values as stored, not checked.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/scores.npy"
+    >>> np.save(path, np.full((5, 4), 0.25))
+    >>> scores = open_scores(path)
+    >>> scores.classes, scores.kind, [len(batch) for batch in scores.batches(rows=3)]
+    (4, 'probabilities', [3, 2])
+    """
+    spec = ColumnSpec(
+        key=key,
+        columns=as_patterns(columns),
+        labels=labels,
+        labels_column=labels_column,
+        weights=weights,
+        weights_column=weights_column,
+        class_names=None if class_names is None else tuple(class_names),
+        classes=None if classes is None else tuple(classes),
+        text=TextOptions(header, decimal, encoding),
+    )
+    return open_with_spec(path, spec, role=role, input=input)
+
+
+def open_with_spec(
     path: str | os.PathLike[str],
     spec: ColumnSpec,
     *,
     role: str = "scores",
     input: Kind | None = None,
-) -> Scores:
-    """Read the scores that a `ColumnSpec` describes; see `read_scores`."""
-    source = open_source(os.fspath(path), spec)
-    key = choose_matrix(source.sample(), spec.key, role, input)
-    return _read_whole(source.contents(), key, spec, input)
+    allow_empty: bool = False,
+) -> ScoreFile:
+    """Open the scores that a `ColumnSpec` describes; see `open_scores`.
 
-
-def _read_whole(contents: Contents, key: str, spec: ColumnSpec, input: Kind | None) -> Scores:
-    name = f"{contents.path} ({key})"
-    values = as_matrix(contents.matrices[key], name)
-    check_values(values, name)
-    names = names_of(contents, key, values.shape[1], spec)
-    values = in_order(values, contents, key, names, spec)
-    labels = vector_of(contents, label_key(contents, key, spec), spec, "labels")
-    weights = vector_of(contents, weight_key(contents, spec), spec, "weights")
-    if weights is not None:
-        check_length(len(weights), spec.weights or contents.path, "weights", len(values))
-    if labels is not None:
-        if spec.labels is not None:
-            check_length(len(labels), spec.labels, "labels", len(values))
-        _check_label_numbers(labels, contents, key, names, spec)
-        labels = as_indices(labels, values.shape, names, spec.labels or contents.path)
-    return Scores(
-        path=contents.path,
-        key=key,
-        values=values,
-        kind=input or kind_of(key, values),
-        labels=labels,
-        class_names=names,
-        weights=weights,
-        columns=wide_columns(contents, key),
-    )
-
-
-def _check_label_numbers(
-    truth: NumPyArray,
-    contents: Contents,
-    key: str,
-    names: tuple[str, ...] | None,
-    spec: ColumnSpec,
-) -> None:
-    # Labels in a separate file count the columns of the first part.
-    separate = spec.labels is not None
-    for part in contents.parts[: 1 if separate else None] or (contents,):
-        own = part.own_names_of(key) or spec.class_names
-        check_label_numbers(truth, own, names, part.path)
-
-
-def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
-    """Read labels from a separate file, as column indices of ``scores``."""
-    labels = read_vector(path)
-    return as_indices(labels, scores.values.shape, scores.class_names, path)
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Some rows of a file, in order.
-
-    Attributes
-    ----------
-    first : int
-        The number of the first row in the file.
-    values : ndarray of shape (rows, K)
-        The scores as stored.
-    labels : ndarray of int or None
-        The labels as column indices.
-    row_numbers : ndarray of int or None
-        The numbers of the rows in the file, if some in between are omitted.
-    weights : ndarray or None
-        One weight per row, if the caller asked for them.
-    passthrough : Passthrough or None
-        The other columns of a table, if the caller asked for them.
+    With ``allow_empty``, a file without rows is opened, too.
     """
-
-    first: int
-    values: NumPyArray
-    labels: npt.NDArray[np.int64] | None = None
-    row_numbers: npt.NDArray[np.intp] | None = None
-    weights: NumPyArray | None = None
-    passthrough: Passthrough | None = None
-
-    def __len__(self) -> int:
-        return int(self.values.shape[0])
-
-    def rows(self, start: int, stop: int) -> Batch:
-        """Return some of the rows, counted within the batch."""
-        batch = self._select(slice(start, stop))
-        return replace(batch, first=self.first + start)
-
-    def where(self, keep: npt.NDArray[np.bool_]) -> Batch:
-        """Return the rows for which ``keep`` is true."""
-        return replace(self._select(keep), row_numbers=self.numbers[keep])
-
-    @property
-    def numbers(self) -> npt.NDArray[np.intp]:
-        """The number of each row in the file."""
-        return (
-            np.arange(self.first, self.first + len(self))
-            if self.row_numbers is None
-            else self.row_numbers
-        )
-
-    def _select(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
-        columns = (self.values, self.labels, self.row_numbers, self.weights)
-        picked = (None if column is None else column[rows] for column in columns)
-        passthrough = None if self.passthrough is None else self.passthrough.take(_numbers(rows))
-        return Batch(self.first, *picked, passthrough)  # type: ignore[arg-type, call-arg]
+    source = open_source(os.fspath(path), spec.text)
+    layout = source.layout(spec, role, input)
+    if allow_empty and not source.names and spec.classes is not None:  # not even a header
+        layout = ScoreColumns("scores", spec.classes, spec.classes)
+    if isinstance(layout, InputError):
+        raise layout
+    return ScoreFile(source, layout, spec, role=role, input=input, allow_empty=allow_empty)
 
 
-def _numbers(rows: slice | npt.NDArray[np.bool_]) -> slice | npt.NDArray[np.intp]:
-    return rows if isinstance(rows, slice) else np.flatnonzero(rows)
+def open_pair(
+    original: tuple[str, ColumnSpec],
+    direct: tuple[str, ColumnSpec],
+    *,
+    input: Kind | None = None,
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open the original scores and the direct probabilities of the same rows.
+
+    Columns are matched by name, in the order of the original; if one of the files does not show
+    which of its columns are scores, they are those named like the classes of the other.
+    """
+    kinds: tuple[Kind | None, Kind | None] = (input, "probabilities")
+    roles = ("original", "direct")
+    pairs = (original, direct)
+    specs = [spec for _, spec in pairs]
+    sources = [open_source(path, spec.text) for path, spec in pairs]
+    layouts = [
+        source.layout(spec, role, kind)
+        for source, spec, role, kind in zip(sources, specs, roles, kinds, strict=True)
+    ]
+    for at, other in ((0, 1), (1, 0)):
+        names = _names(layouts[other])
+        own = _names(layouts[at])
+        if names is None or (own is not None and set(own) == set(names)):
+            continue
+        if own is not None and at == 0 and _names_of_classes(sources[1], own):
+            continue  # the second file has the classes of the first
+        wanted = replace(specs[at], columns=None, classes=names, classes_in=sources[other].path)
+        again = sources[at].layout(wanted, roles[at], kinds[at])
+        if not isinstance(again, InputError) and _names(again) is not None:
+            layouts[at] = again
+    for layout in layouts:
+        if isinstance(layout, InputError):
+            raise layout
+    for at, other in ((0, 1), (1, 0)):
+        # Columns without names are numbered, so columns headed 2,1,0 are those numbers.
+        names = _names(layouts[at])
+        positions = tuple(map(str, range(len(names or ()))))
+        if _names(layouts[other]) is None and set(names or ()) == set(positions) and names:
+            specs[at] = replace(specs[at], classes=positions, classes_in=sources[other].path)
+    first = ScoreFile(sources[0], layouts[0], specs[0], role=roles[0], input=kinds[0])  # type: ignore[arg-type]
+    names = first.class_names
+    second_spec = specs[1]
+    if names is not None and _names(layouts[1]) is not None:
+        second_spec = replace(specs[1], classes=names, classes_in=first.path)
+    second = ScoreFile(sources[1], layouts[1], second_spec, role=roles[1], input=kinds[1])  # type: ignore[arg-type]
+    return first, second
+
+
+def _names(layout: ScoreColumns | InputError) -> tuple[str, ...] | None:
+    return None if isinstance(layout, InputError) else layout.class_names
+
+
+def _names_of_classes(source: Source, names: tuple[str, ...]) -> bool:
+    """Whether a table has columns named like all of some classes."""
+    return set(names) <= set(source.names)
 
 
 class ScoreFile:
@@ -270,88 +367,80 @@ class ScoreFile:
         The file, and the key or column of the scores.
     kind : str
         ``"logits"`` or ``"probabilities"``.
-    rows, classes : int
-        The shape of the scores.
+    classes : int
+        The number of classes.
+    rows : int or None
+        The number of rows; None for text files, whose rows are counted when they are read.
     dtype : dtype
-        Their dtype.
+        The dtype of the scores.
     class_names : tuple of str or None
         One name per column.
-    spans : tuple of (int, int)
-        First and last-plus-one row of every batch.
     columns : tuple of str
         The table columns of the scores; empty if they are one array.
-    consumed : tuple of str
-        The columns of a table that hold the scores.
-    with_passthrough : bool
-        Whether batches have the other columns of a table too.
-    numbers : ndarray of int or None
-        The number of each row in the file, if a reader has omitted some.
-    opener : callable
-        Opens other files with the same settings, here or on another machine; separate files of
-        labels or weights belong to this file only, and are not used.
     """
 
     def __init__(
         self,
         source: Source,
-        sample: Contents,
-        key: str,
-        kind: Kind,
-        spec: ColumnSpec = ColumnSpec(),  # noqa: B008 - it is frozen
-        numbers: npt.NDArray[np.intp] | None = None,
+        layout: ScoreColumns,
+        spec: ColumnSpec,
+        *,
+        role: str = "scores",
+        input: Kind | None = None,
+        allow_empty: bool = False,
     ) -> None:
-        values = sample.matrices[key]
-        dtype = source.dtype_of(key)
-        self.path, self.key, self.kind, self.numbers = sample.path, key, kind, numbers
-        self.opener: Callable[[str], ScoreFile] = open_scores
-        self.class_names = names_of(sample, key, values.shape[1], spec)
-        self.columns = wide_columns(sample, key)
-        self.consumed = tuple(sample.columns.get(key, ()))
-        self.with_passthrough = spec.passthrough and bool(sample.columns)
-        self.spans = source.spans_of(key)
-        self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
-        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        self._schema: PassthroughSchema | None = None
-        self._own_names = sample.own_names_of(key) or spec.class_names
-        self._source, self._spec = source, spec
-        self._labels = label_key(sample, key, spec)
-        self._weights = weight_key(sample, spec)
+        self._source, self._layout, self._spec = source, layout, spec
+        self.path, self.key = source.path, layout.key
+        self.columns = () if layout.are_lists else layout.columns
+        self._own_names = _known_names(layout, spec, source.path)
+        self.class_names = _used_names(self._own_names, spec, source.path)
+        self._use_labels, self.passthrough = True, False
+        self._rows: TableRows | ArrayRows
+        if isinstance(source, TableSource):
+            self._rows = TableRows(source, layout, self._own_names, self.class_names)
+        else:
+            assert isinstance(source, ArraySource)
+            self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
+        self.rows = self._rows.rows
+        self._labels = self._rows.label_key(spec)
+        self._weights = None
+        if spec.weights is None and spec.weights_column is not None:
+            self._weights = self._rows.check_key(spec.weights_column, "weights")
         self._label_file, self._weight_file = (
-            self._separate_vector("labels"),
-            self._separate_vector("weights"),
+            _read_separate(spec, "labels"),
+            _read_separate(spec, "weights"),
         )
-
-    def unify_parts(self, suffix: str) -> None:
-        """Unify the passthrough columns of several parts for an output with this suffix."""
-        parts = self._source.part_columns(self.key) if self.with_passthrough else []
-        if len(parts) > 1:
-            self._schema = PassthroughSchema(parts, suffix)
-
-    @property
-    def identity(self) -> list[list[int | str]]:
-        """Values that change if one of the files does: the parts of the scores."""
-        path = self.path
-        if not Path(path).exists() and parts_of(path) is None:
-            return []  # stdin
-        paths = parts_of(path) or [path]
-        return [[os.path.basename(file), *file_identity(file)] for file in paths]
-
-    @property
-    def own_names(self) -> tuple[str, ...] | None:
-        """One name per column in the order of the file, which may differ from the order in use."""
-        return self._own_names if self.class_names is not None else None
-
-    def use_order(self, names: tuple[str, ...], than: str) -> None:
-        """Reorder the columns to these classes, which come from ``than``.
-
-        Other classes are refused.
-        """
-        if self.class_names is not None:
-            class_order(self.class_names, names, self.path, than)
-            self.class_names = names
-            if isinstance(self.opener, partial):
-                spec = replace(self.opener.keywords["spec"], classes=None, expected=names)
-                self.opener = partial(open_with_spec, **{**self.opener.keywords, "spec": spec})
+        self._starts: list[tuple[int, int]] = []
+        sample = self._sample()
+        self.classes = sample.shape[1]
+        if not self.classes and len(sample):
+            raise InputError(self.name, "has no columns", "pass at least two classes")
+        if self.rows is not None:
+            self._check_lengths(self.rows)
+        self.is_empty = not len(sample)
+        if self.is_empty and not allow_empty:
+            raise no_rows(self.path)
+        self.dtype = self._rows.dtype if self._rows.dtype.kind == "f" else np.dtype(np.float64)
+        sample = sample.astype(self.dtype, copy=False)
+        finite = sample[np.isfinite(sample).all(axis=1)]
+        if len(finite):
+            check_whole_vectors(finite, self.name)
+        self.kind: Kind = input or (kind_of(self.key, finite) if len(finite) else "logits")
+        if self.key == "repaired" and self.columns and input is None:
+            self.kind = "probabilities"
+        pinned = replace(
+            spec, chosen=layout, labels=None, weights=None, classes=self.class_names or spec.classes
+        )
+        if spec.labels is not None:
+            pinned = replace(pinned, labels_column=None)
+        if spec.weights is not None:
+            pinned = replace(pinned, weights_column=None)
+        if isinstance(source, ArraySource):
+            pinned = replace(pinned, chosen=None, key=layout.key)
+        self.opener = partial(
+            open_with_spec, spec=pinned, role=role, input=self.kind, allow_empty=True
+        )
+        """Opens another part of the same input, here or on another machine."""
 
     @property
     def name(self) -> str:
@@ -359,63 +448,17 @@ class ScoreFile:
         return f"{self.path} ({self.key})"
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and classes."""
-        return self.rows, self.classes
+    def paths(self) -> list[str]:
+        """The files."""
+        return self._source.paths
 
-    def __len__(self) -> int:
-        return self.rows
+    @property
+    def format(self) -> str:
+        """The format of the files."""
+        return self._source.format
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
-
-    def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches, from a row on."""
-        first = next((at for at, span in enumerate(self.spans) if span[1] > start), len(self.spans))
-        own_keys = (self._labels, self._weights)
-        keys = [self.key, *(name for name in own_keys if name is not None)]
-        pieces = self._source.pieces(first, keys, passthrough=self._spec.passthrough)
-        for begin, stop in self.spans[first:]:
-            # No reference to a batch may remain while the next one is read.
-            if begin >= start:
-                yield self._batch(next(pieces), begin, stop)
-            else:
-                batch = self._batch(next(pieces), begin, stop)
-                yield batch.rows(start - begin, stop - begin)
-
-    def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
-        """Yield batches of other spans of rows than the file's own."""
-        batches = self.batches(spans[0][0])
-        pending: list[Batch] = []
-        for start, stop in spans:
-            while not pending or pending[-1].first + len(pending[-1]) < stop:
-                pending.append(next(batches))
-            parts = [
-                batch.rows(max(start - batch.first, 0), min(stop - batch.first, len(batch)))
-                for batch in pending
-            ]
-            yield concat_batches(parts)
-            pending = [batch for batch in pending if batch.first + len(batch) > stop]
-
-    def separate_vectors(self) -> list[dict[str, NumPyArray]]:
-        """Return labels and weights from separate files, part by part."""
-        vectors: dict[str, NumPyArray] = {}
-        if self._label_file is not None:
-            where = self._spec.labels or self.path
-            as_indices(self._label_file, self.shape, self.class_names, where)  # refuses bad ones
-            vectors["labels"] = self._label_file
-        if self._weight_file is not None:
-            vectors["weights"] = self._weight_file
-        edges = np.cumsum(self._source.part_rows(self.key))[:-1]
-        parts = {name: np.split(vector, edges) for name, vector in vectors.items()}
-        return [
-            {name: arrays[at] for name, arrays in parts.items()} for at in range(len(edges) + 1)
-        ]
-
-    def attach(self, vectors: Mapping[str, NumPyArray]) -> None:
-        """Use labels and weights that the caller has read already."""
-        self._label_file = vectors.get("labels", self._label_file)
-        self._weight_file = vectors.get("weights", self._weight_file)
 
     def without_labels(self) -> ScoreFile:
         """Return the file without its labels, for work that does not need them.
@@ -432,160 +475,287 @@ class ScoreFile:
         unlabelled._labels = unlabelled._label_file = None
         return unlabelled
 
-    def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
-        with renumber_rows(start):
-            values = as_matrix(contents.matrices[self.key], self.name)
-            truth = self._vector(contents, self._labels, self._label_file, start, stop)
-            weights = self._vector(contents, self._weights, self._weight_file, start, stop)
-            labels = None
-            if truth is not None:
+    def with_others(self, *, unify: bool, keep_scores: bool = False) -> ScoreFile:
+        """Return the file with the other columns of a table in its batches.
+
+        Parameters
+        ----------
+        unify : bool
+            Settle names and types over all files and rows, for an output of one type per column.
+        keep_scores : bool
+            Whether the scores are among the columns.
+        """
+        if not isinstance(self._rows, TableRows):
+            return self
+        file = copy(self)
+        file._rows = self._rows.with_others(unify=unify, keep_scores=keep_scores)
+        file.passthrough = True
+        return file
+
+    def empty_others(self) -> pyarrow.Table | None:
+        """Return the other columns of a table without rows."""
+        return self._rows.empty_others() if isinstance(self._rows, TableRows) else None
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows a batch has, except the last."""
+        row_bytes = max(int(self.classes * self.dtype.itemsize), self._rows.row_bytes)
+        return max(1, BATCH_BYTES // row_bytes)
+
+    def batches(self, rows: int | None = None) -> Iterator[Batch]:
+        """Yield batches of a number of rows, by default at most 16 MiB of scores."""
+        size, first = rows or self.batch_rows, 0
+        pending: list[Slice] = []
+        count = 0
+        self._starts = []
+        seen = 0
+        for part in self._rows.slices(self._labels, self._weights):
+            if not self._starts or self._starts[-1][1] != part.file:
+                self._starts.append((seen, part.file))
+            seen += len(part)
+            pending.append(part)
+            count += len(part)
+            del part
+            while count >= size:
+                taken, pending = _take(pending, size)
+                count -= size
+                yield self._batch(taken, first)
+                del taken
+                first += size
+        if count:
+            yield self._batch(pending, first)
+            first += count
+        self._check_lengths(first)
+
+    def _check_lengths(self, rows: int) -> None:
+        """Refuse separate labels or weights of another number of rows."""
+        for what, vector in (("labels", self._label_file), ("weights", self._weight_file)):
+            if vector is not None:
+                check_length(len(vector), getattr(self._spec, what) or self.path, what, rows)
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the file of a row that was read, and the row's number in it."""
+        starts = [start for start, _ in self._starts]
+        at = max(0, bisect.bisect_right(starts, row) - 1)
+        if not starts or len(self.paths) == 1:
+            return self.path, row
+        start, file = self._starts[at]
+        return self._source.paths[file], row - start
+
+    def _batch(self, parts: list[Slice], first: int) -> Batch:
+        rows = sum(map(len, parts))
+        stop = first + rows
+        values = parts[0].values
+        if len(parts) > 1 or values.dtype != self.dtype:
+            values = large_empty((rows, self.classes), self.dtype)
+            done = 0
+            for part in parts:
+                if part.values.shape[1] != self.classes:
+                    raise self._width_error(part.values.shape[1], first + done)
+                values[done : done + len(part)] = part.values
+                done += len(part)
+        elif values.shape[1] != self.classes:
+            raise self._width_error(values.shape[1], first)
+        labels = None
+        raw = _join([part.labels for part in parts])
+        if self._label_file is not None:
+            raw = self._label_file[first:stop]
+        if raw is not None and len(raw) == rows:
+            with renumber_rows(first):
+                self._check_label_numbers(raw, parts)
                 where = self._spec.labels or self.path
-                self._check_label_numbers(truth, contents)
-                labels = as_indices(truth, values.shape, self.class_names, where)
-        if values.shape != (stop - start, self.classes):
+                labels = as_indices(raw, (rows, self.classes), self.class_names, where)
+        weights = _join([part.weights for part in parts])
+        if self._weight_file is not None:
+            weights = self._weight_file[first:stop]
+        others = None
+        if parts[0].others is not None:
+            import pyarrow as pa
+
+            others = pa.concat_tables([part.others for part in parts], promote_options="default")
+        return Batch(first, values, labels, weights, None, others)
+
+    def _width_error(self, width: int, row: int) -> InputError:
+        return InputError(
+            self.name,
+            f"has {width} entries, the first row {self.classes}",
+            "pass whole vectors, one entry for each class in every row",
+            rows=[row],
+        )
+
+    def _check_label_numbers(self, labels: NumPyArray, parts: list[Slice]) -> None:
+        if self.class_names is None:
+            return
+        for part in {part.file: part for part in parts}.values():
+            file = 0 if self._label_file is not None else part.file
+            own = self._rows.own_names(file)
+            check_label_numbers(labels, own, self.class_names, self._source.paths[file])
+
+    def _sample(self) -> NumPyArray:
+        """Return the first rows with a finite one among them."""
+        first: NumPyArray | None = None
+        for part in self._rows.slices(None, None):
+            for start in range(0, len(part), _SAMPLE_ROWS):
+                rows = part.values[start : start + _SAMPLE_ROWS]
+                if first is None:
+                    first = rows
+                if np.isfinite(rows).all(axis=1).any():
+                    return rows
+        if first is not None:
+            return first
+        return np.empty((0, self._rows.width or len(self._spec.classes or ())))
+
+    def read(self) -> Scores:
+        """Read all rows; rows that are not whole vectors of finite numbers are refused."""
+        row_bytes = self.classes * self.dtype.itemsize
+        check_size(self.name, row_bytes * (self.rows or 0))
+        parts, count = [], 0
+        for part in self._rows.slices(self._labels, self._weights):
+            count += len(part)
+            check_size(self.name, row_bytes * count)
+            parts.append(part)
+        self._check_lengths(count)
+        batch = self._batch(parts, 0)
+        check_values(batch.values, self.name)
+        values = as_matrix(batch.values, self.name)
+        kind = self.kind
+        return Scores(
+            path=self.path,
+            key=self.key,
+            values=values,
+            kind=kind,
+            labels=batch.labels,
+            class_names=self.class_names,
+            weights=batch.weights,
+            columns=self.columns,
+        )
+
+    def separate_vectors(self) -> list[dict[str, NumPyArray]]:
+        """Return labels and weights of separate files, part by part."""
+        vectors: dict[str, NumPyArray] = {}
+        if self._label_file is not None:
+            vectors["labels"] = self._label_file
+        if self._weight_file is not None:
+            vectors["weights"] = self._weight_file
+        if not vectors:
+            return [{} for _ in self.paths]
+        counts = self._rows.part_rows()
+        for what, vector in vectors.items():
+            check_length(len(vector), getattr(self._spec, what), what, sum(counts))
+        edges = np.cumsum(counts)[:-1]
+        parts = {name: np.split(vector, edges) for name, vector in vectors.items()}
+        return [{name: arrays[at] for name, arrays in parts.items()} for at in range(len(counts))]
+
+    def attach(self, vectors: Mapping[str, NumPyArray]) -> None:
+        """Use labels and weights that the caller has read already."""
+        self._label_file = vectors.get("labels", self._label_file)
+        self._weight_file = vectors.get("weights", self._weight_file)
+
+
+def _take(pending: list[Slice], size: int) -> tuple[list[Slice], list[Slice]]:
+    """Split slices after a number of rows."""
+    taken, rest, count = [], [], 0
+    for part in pending:
+        room = size - count
+        if room <= 0:
+            rest.append(part)
+        elif len(part) <= room:
+            taken.append(part)
+        else:
+            taken.append(part.rows(0, room))
+            rest.append(part.rows(room, len(part)))
+        count += len(part)
+    return taken, rest
+
+
+def _join(vectors: Sequence[NumPyArray | None]) -> NumPyArray | None:
+    arrays = [vector for vector in vectors if vector is not None]
+    if not arrays:
+        return None
+    if len({array.dtype.kind in "OUS" for array in arrays}) > 1:
+        arrays = [array.astype(str) for array in arrays]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _known_names(layout: ScoreColumns, spec: ColumnSpec, path: str) -> tuple[str, ...] | None:
+    """Return the names of the columns in the order of the file: its own, or the caller's."""
+    names = layout.class_names
+    if spec.class_names is None:
+        return names
+    if names is None:
+        if not layout.are_lists and len(spec.class_names) != len(layout.columns):
             raise InputError(
-                self.name,
-                f"has {values.shape[1]} entries, the first row {self.classes}",
-                "pass whole vectors, one entry for each class in every row",
-                rows=[start],
+                "class_names",
+                f"has {len(spec.class_names)} names but {path} has {len(layout.columns)} columns",
+                "give each column one name",
             )
-        values = in_order(values, contents, self.key, self.class_names, self._spec)
-        values = values.astype(self.dtype, copy=False)
-        numbers = None if self.numbers is None else self.numbers[start:stop]
-        passthrough = contents.passthrough
-        if passthrough is not None and self._schema is not None:
-            passthrough = self._schema.conform(passthrough, stop - start)
-        return Batch(start, values, labels, numbers, weights, passthrough)
-
-    def _check_label_numbers(self, truth: NumPyArray, contents: Contents) -> None:
-        own = contents.own_names_of(self.key) or self._spec.class_names
-        if self._label_file is not None:  # they count the columns of the first part
-            own = self._own_names
-        check_label_numbers(truth, own, self.class_names, contents.path)
-
-    def _vector(
-        self, contents: Contents, key: str | None, separate: Any, start: int, stop: int
-    ) -> NumPyArray | None:
-        if separate is not None:
-            rows: NumPyArray = separate[start:stop]
-            return rows
-        return None if key is None else contents.vectors[key]
-
-    def _separate_vector(self, what: str) -> NumPyArray | None:
-        """Return the labels or weights of a separate file."""
-        vector = read_separate_vector(self._spec, what)
-        if vector is not None:
-            check_length(len(vector), getattr(self._spec, what), what, self.rows)
-        return vector
+        return spec.class_names
+    class_order(names, spec.class_names, path, "class_names")  # refuses other classes
+    return names
 
 
-def open_scores(
-    path: str | os.PathLike[str],
-    *,
-    key: str | None = None,
-    columns: str | Sequence[str] | None = None,
-    role: str = "scores",
-    labels: str | None = None,
-    labels_column: str | None = None,
-    weights: str | None = None,
-    weights_column: str | None = None,
-    class_names: Sequence[str] | None = None,
-    input: Kind | None = None,
-    classes: Sequence[str] | None = None,
-    passthrough: bool = False,
-    header: bool | None = None,
-) -> ScoreFile:
-    """Open a score file for reading in batches of at most 16 MiB.
+def _used_names(own: tuple[str, ...] | None, spec: ColumnSpec, path: str) -> tuple[str, ...] | None:
+    """Return the names in the order that is used: a model's, the caller's, the file's."""
+    if own is None:
+        return None
+    classes = spec.classes
+    if classes is not None and (not are_default_names(classes) or set(own) == set(classes)):
+        class_order(own, classes, path, spec.classes_in)
+        return classes
+    if spec.class_names is not None:
+        return spec.class_names
+    return own
+
+
+def _read_separate(spec: ColumnSpec, what: str) -> NumPyArray | None:
+    """Return the labels or the weights of a separate file, if there is one."""
+    file, column = getattr(spec, what), getattr(spec, f"{what}_column")
+    if file is None:
+        return None
+    names = LABEL_NAMES if what == "labels" else ()
+    vector = parse_labels(read_vector(file, column, names, text=spec.text))
+    if what == "weights" and vector.dtype.kind not in "iufb":
+        raise InputError(file, "has words where weights should be", "pass one number per row")
+    return vector
+
+
+def check_label_numbers(
+    labels: NumPyArray,
+    own: tuple[str, ...] | None,
+    names: tuple[str, ...] | None,
+    where: str,
+) -> None:
+    """Refuse numeric labels if the columns that they count have been reordered.
 
     Parameters
     ----------
-    path : path or "-"
-        A Parquet, Feather, JSONL, HDF5 or npy file of any size, another file that fits in
-        memory, or a folder or a pattern of files; ``-`` reads stdin.
-    key, columns, role
-        Where the scores are, as for `read_scores`.
-    labels, labels_column, weights, weights_column, class_names
-        Where these are, as for `read_scores`.
-    input : {"logits", "probabilities"}, optional
-        The kind; by default detected from the name of the scores or the first rows.
-    classes : sequence of str, optional
-        The classes of a model: columns of these names are the scores, in this order.
-    passthrough : bool
-        Whether batches have the other columns of a table, too.
-    header : bool, optional
-        Whether the first line of CSV files is a header, as for `read_scores`.
-
-    Returns
-    -------
-    file : ScoreFile
-        Iterating over it gives `Batch` objects, with values as stored, not checked.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = tempfile.mkdtemp() + "/scores.npy"
-    >>> np.save(path, np.full((5, 4), 0.25))
-    >>> scores = open_scores(path)
-    >>> scores.shape, scores.kind, [len(batch) for batch in scores]
-    ((5, 4), 'probabilities', [5])
+    labels : ndarray of shape (n,)
+        Class names, or numbers.
+    own, names : tuple of str or None
+        The columns in the order of the file, and in the order that is used.
+    where : str
+        The file.
     """
-    spec = ColumnSpec.of(key, columns, labels, labels_column, weights, weights_column).named(
-        class_names, classes, passthrough=passthrough, header=header
+    if own is None or names is None or own == names or labels.dtype.kind not in "iufb":
+        return
+    if all(name.lstrip("-").isdigit() for name in names):
+        return  # the labels are the columns' names themselves
+    raise InputError(
+        where,
+        f"has numbers for labels, but its columns come in another order ({list_names(own)}) than "
+        f"the classes ({list_names(names)})",
+        "write class names as labels, or bring the columns into this order",
     )
-    return open_with_spec(path, spec, role=role, input=input)
-
-
-def open_with_spec(
-    path: str | os.PathLike[str],
-    spec: ColumnSpec,
-    *,
-    role: str = "scores",
-    input: Kind | None = None,
-) -> ScoreFile:
-    """Open the scores that a `ColumnSpec` describes; see `open_scores`."""
-    source = open_source(os.fspath(path), spec)
-    sample = source.sample()
-    chosen = choose_matrix(sample, spec.key, role, input)
-    values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
-    finite = _finite_rows(values)
-    if not len(finite):
-        finite = _first_finite_rows(source, chosen, values)
-    if len(finite):
-        check_whole_vectors(finite, f"{sample.path} ({chosen})")
-    kind = input or (kind_of(chosen, finite) if len(finite) else "logits")
-    file = ScoreFile(source, sample, chosen, kind, spec)
-    separate = [name for name in ("labels", "weights") if getattr(spec, name) is not None]
-    # Separate labels and weights belong to this file only; its classes apply to the others.
-    own: dict[str, Any] = dict.fromkeys((*separate, *(f"{name}_column" for name in separate)))
-    others = replace(spec, expected=file.class_names, **own)
-    file.opener = partial(open_with_spec, spec=others, role=role, input=kind)
-    return file
-
-
-def _finite_rows(values: NumPyArray) -> NumPyArray:
-    """Return the finite rows, by which the kind of scores is detected."""
-    finite: NumPyArray = values[np.isfinite(values).all(axis=1)]
-    return finite
-
-
-def _first_finite_rows(source: Source, key: str, none: NumPyArray) -> NumPyArray:
-    """Return finite rows of the first piece that has any."""
-    for piece in source.pieces(0, [key]):
-        finite = _finite_rows(as_matrix(piece.matrices[key], f"{piece.path} ({key})"))
-        if len(finite):
-            return finite[:SAMPLE_ROWS]
-    return none[:0]
 
 
 def concat_batches(parts: list[Batch]) -> Batch:
-    """Return consecutive batches as one."""
+    """Return consecutive batches as one, without other columns."""
     if len(parts) == 1:
         return parts[0]
-
-    def concat_column(name: str) -> Any:
-        columns = [getattr(part, name) for part in parts]
-        return None if columns[0] is None else np.concatenate(columns)
-
-    values, labels, weights = map(concat_column, ("values", "labels", "weights"))
-    passthrough = concat([part.passthrough for part in parts])
-    return Batch(parts[0].first, values, labels, None, weights, passthrough)
+    columns = ([getattr(part, name) for part in parts] for name in ("values", "labels", "weights"))
+    values, labels, weights = (
+        None if column[0] is None else np.concatenate(column) for column in columns
+    )
+    assert values is not None
+    numbers = np.concatenate([part.numbers for part in parts])
+    return Batch(parts[0].first, values, labels, weights, numbers)

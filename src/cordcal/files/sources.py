@@ -1,346 +1,558 @@
-"""`Source`, the protocol of all readers: the rows of an input in pieces.
-
-A format that can be read piece by piece implements `Source`; others are read at once and
-sliced (`InMemorySource`).  Reading a whole input concatenates its pieces.
-"""
+"""Inputs of scores: the files of a table or of arrays, and their rows in slices."""
 
 from __future__ import annotations
 
-import math
-import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.types import NumPyArray, NumPyDType
-from cordcal.files.columns import FEATURE_NAMES, Grouping
-from cordcal.files.disk import check_size
-from cordcal.files.passthrough import PartColumns, Passthrough
+from cordcal._numeric.types import Kind, NumPyArray, NumPyDType
+from cordcal._validation.names import class_order
+from cordcal._validation.scores import as_matrix
+from cordcal.files.arrays import ArrayFile, open_arrays
+from cordcal.files.columns import (
+    LABEL_NAMES,
+    LOGIT_NAMES,
+    PROBABILITY_NAMES,
+    SCORE_NAMES,
+    ColumnSpec,
+    ScoreColumns,
+    TextOptions,
+    choose_columns,
+    list_names,
+)
+from cordcal.files.disk import InputFile, parts_of, root_of
 
-Format = Literal["npz", "npy", "hdf5", "torch", "csv", "jsonl", "parquet", "feather"]
+if TYPE_CHECKING:
+    import pyarrow
 
-Value = TypeVar("Value")
+    from cordcal.files.tables import Table
 
-CLASS_NAMES = ("class_names", "classes", "names")
-
-
-class _LazyMapping(Mapping[str, Value]):
-    """A read-only mapping whose keys are known before its values are read."""
-
-    _keys: Sequence[str]
-
-    @abstractmethod
-    def _value(self, key: str) -> Value:
-        """Return the value of an existing key."""
-
-    def __getitem__(self, key: str) -> Value:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._value(key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+# Arrays are read in slices of at most this size.
+_SLICE_BYTES = 2**24
 
 
-class Chosen(_LazyMapping[NumPyArray]):
-    """Some arrays of a mapping, or some rows of them, read on access."""
-
-    def __init__(
-        self, arrays: Mapping[str, NumPyArray], keys: list[str], rows: slice | None = None
-    ) -> None:
-        self._arrays, self._keys, self._rows = arrays, keys, rows
-
-    def _value(self, key: str) -> NumPyArray:
-        values = self._arrays[key]
-        return values if self._rows is None else values[self._rows]
-
-
-class Lazy(_LazyMapping[Value]):
-    """Values that a function computes on first access."""
-
-    def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
-        self._keys, self._read = tuple(keys), read
-        self._values: dict[str, Value] = {}
-
-    def _value(self, key: str) -> Value:
-        if key not in self._values:
-            self._values[key] = self._read(key)
-        return self._values[key]
-
-
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """The contents of a file: matrices and vectors by name, and class names if it has any.
+class Source:
+    """An input: the files of a table, or files of arrays.
 
     Attributes
     ----------
-    path, format : str
-        The file and its format.
-    matrices, vectors : mapping of str to ndarray
-        The arrays, read on access.
-    class_names : tuple of str or None
-        The class names stored in the file.
-    shapes : mapping of str to tuple of int
-        The shapes of all arrays.
-    columns : mapping of str to tuple of str
-        The table columns of each matrix.
-    other_columns : callable or None
-        Reads the table columns that are not part of a matrix.
-    passthrough : Passthrough or None
-        Those columns, if the reader was asked for them.
-    header : bool or None
-        Whether a CSV file has a header.
-    headings, own_headings : mapping of str to tuple of str
-        The names of the columns of each matrix, in the order in use and in that of the file.
-    parts : tuple of Contents
-        The files of a folder that was read as one.
+    path : str
+        The file, folder or pattern.
+    paths : list of str
+        Its files.
     """
 
     path: str
-    format: Format
-    matrices: Mapping[str, NumPyArray]
-    vectors: Mapping[str, NumPyArray]
-    class_names: tuple[str, ...] | None
-    shapes: Mapping[str, tuple[int, ...]]
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    other_columns: Callable[[str], Passthrough] | None = None
-    passthrough: Passthrough | None = None
-    header: bool | None = None
-    headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    own_headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    parts: tuple[Contents, ...] = ()
+    paths: list[str]
+    format: str
 
-    def names_of(self, matrix: str) -> tuple[str, ...] | None:
-        """Return the names of a matrix's columns: their headings, or else those in the file."""
-        stored = None if matrix in FEATURE_NAMES else self.class_names
-        return self.headings.get(matrix, stored)
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns or keys."""
+        raise NotImplementedError
 
-    def own_names_of(self, matrix: str) -> tuple[str, ...] | None:
-        """Return the names of a matrix's columns in the order of the file."""
-        return self.own_headings.get(matrix, self.names_of(matrix))
+    def layout(self, spec: ColumnSpec, role: str, input: Kind | None) -> ScoreColumns | InputError:
+        """Return where the scores are, or the error that they cannot be told."""
+        raise NotImplementedError
 
-    def __getitem__(self, key: str) -> NumPyArray:
-        return self.matrices[key] if key in self.matrices else self.vectors[key]
+    def vector(self, name: str) -> NumPyArray:
+        """Return a column or key of all rows."""
+        raise NotImplementedError
 
-    def check_header(self, part: Contents) -> None:
-        """Refuse another part that has a header where this one has none, or the reverse."""
-        if part.header != self.header:
-            has, others = ("a", "no") if part.header else ("no", "a")
+
+def open_source(path: str, text: TextOptions = TextOptions()) -> Source:  # noqa: B008 - frozen
+    """Open a file, or the files of a folder or a pattern."""
+    parts = parts_of(path)
+    files = [InputFile.from_path(part) for part in ([path] if parts is None else parts)]
+    arrays = [open_arrays(file) for file in files]
+    if all(opened is not None for opened in arrays):
+        name = files[0].name if parts is None else path
+        return ArraySource(name, [opened for opened in arrays if opened is not None])
+    from cordcal.files.tables import Table, open_file, partition_columns
+
+    for file, opened in zip(files, arrays, strict=True):
+        if opened is not None:
             raise InputError(
-                part.path,
-                f"has {has} header, but the parts before it have {others} header",
-                "write all parts with a header, or none",
+                file.name,
+                f"is a {opened.format} file, unlike other parts",
+                "pass files of one kind",
             )
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        format: Format,
-        matrices: Mapping[str, NumPyArray],
-        vectors: Mapping[str, NumPyArray] | None = None,
-        class_names: tuple[str, ...] | None = None,
-    ) -> Contents:
-        """Return the contents of a file whose arrays are in memory."""
-        others = {} if vectors is None else vectors
-        shapes = {key: array.shape for key, array in (*matrices.items(), *others.items())}
-        return cls(path, format, matrices, others, class_names, shapes)
+    partitions: list[dict[str, str | None]] = [{} for _ in files]
+    if parts is not None:
+        partitions = [partition_columns(root_of(path), part) for part in parts]
+    name = files[0].name if parts is None else path
+    return TableSource(Table(name, [open_file(file, text) for file in files], partitions), text)
 
 
-def array_contents(
-    name: str,
-    format: Format,
-    arrays: Mapping[str, NumPyArray],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> Contents:
-    """Return the contents of a file of named arrays, which are read on access."""
-    named = next((key for key in CLASS_NAMES if key in shapes), None)
-    names = None if named is None else tuple(map(str, arrays[named].reshape(-1)))
-    keys = [key for key in shapes if key != named]
-    matrices, vectors = (
-        Chosen(arrays, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
-    )
-    own_shapes = {key: shapes[key] for key in (*matrices, *vectors)}
-    return Contents(name, format, matrices, vectors, names, own_shapes)
+class TableSource(Source):
+    """A table of one or more files."""
 
+    def __init__(self, table: Table, text: TextOptions) -> None:
+        self.table, self.text = table, text
+        self.path, self.format = table.path, table.format
+        self.paths = [file.path for file in table.files]
 
-def column_contents(
-    name: str,
-    format: Format,
-    matrices: Mapping[str, NumPyArray],
-    vectors: Mapping[str, NumPyArray],
-    grouping: Grouping,
-    rows: Callable[[], int],
-    *,
-    names: tuple[str, ...] | None,
-    other_columns: Callable[[str], Passthrough] | None = None,
-) -> Contents:
-    """Return the contents of a table."""
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns."""
+        return self.table.names
 
-    def shape(key: str) -> tuple[int, ...]:
-        columns = grouping.matrices.get(key, ())
-        # The length of lists is known only from the column itself.
-        return (
-            matrices[key].shape
-            if columns == (key,)
-            else (rows(), len(columns))[: 1 + bool(columns)]
+    def layout(self, spec: ColumnSpec, role: str, input: Kind | None) -> ScoreColumns | InputError:
+        """Return the columns of the scores, or the error that they cannot be told."""
+        if spec.chosen is not None:
+            return spec.chosen
+
+        def label_values() -> set[str]:
+            name = self.label_column(spec)
+            if name is None or kinds.get(name) != "text":
+                return set()
+            labels = parse_labels(self.vector(name))
+            return set() if labels.dtype.kind in "iufb" else set(labels.tolist())
+
+        kinds = self.table.column_types()
+        types = dict(kinds)
+        for claimed in (spec.labels_column, spec.weights_column):
+            types.pop(claimed or "", None)
+        chosen = choose_columns(
+            types,
+            spec,
+            self.path,
+            role=role,
+            has_header=self.table.has_header,
+            label_values=label_values,
         )
+        if isinstance(chosen, InputError):  # a column of one part alone may be the reason
+            numeric = [name for name, kind in types.items() if kind in ("float", "integer")]
+            return self.table.difference(numeric) or chosen
+        return self.table.difference(chosen.columns) or chosen
 
-    shapes = Lazy((*grouping.matrices, *grouping.vectors), shape)
-    return Contents(
-        name,
-        format,
-        matrices,
-        vectors,
-        names,
-        shapes,
-        grouping.matrices,
-        other_columns,
-        headings=grouping.names,
-        own_headings=grouping.own_names,
-    )
+    def label_column(self, spec: ColumnSpec) -> str | None:
+        """Return the column of the labels in this table."""
+        if spec.labels is not None:
+            return None
+        if spec.labels_column is not None:
+            return self.check_column(spec.labels_column, "labels")
+        return next((name for name in LABEL_NAMES if name in self.names), None)
+
+    def check_column(self, name: str, what: str) -> str:
+        """Return the name of a column, or refuse one that the table does not have."""
+        if name not in self.names:
+            raise InputError(
+                self.path,
+                f"has no key or column called {name!r} for the {what}",
+                f"it has {list_names(list(self.names))}",
+            )
+        return name
+
+    def vector(self, name: str) -> NumPyArray:
+        """Return a column of all rows: of text, what is written there."""
+        from cordcal.files.tables import concat_columns, text_vector
+
+        self.check_column(name, "rows")
+        vectors = [text_vector(table, name) for _, table in self.table.slices([name])]
+        return concat_columns(vectors) if vectors else np.empty(0)
 
 
-# A batch is at most 16 MiB of scores: far more than a cache, and small enough that a dozen
-# batches in flight take less memory than the imports.
-BATCH_BYTES = 2**24
-# Rows that are read to detect the contents of a file.
-SAMPLE_ROWS = 4096
+class ArraySource(Source):
+    """Files of arrays, one after the other."""
 
-Span = tuple[int, int]
-"""First and last-plus-one row."""
+    def __init__(self, path: str, files: Sequence[ArrayFile]) -> None:
+        self.path, self.files, self.format = path, files, files[0].format
+        self.paths = [file.path for file in files]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The keys of the first file."""
+        return list(self.files[0].shapes)
 
-class Source(ABC):
-    """The arrays of an input by name, some rows at a time."""
+    def layout(self, spec: ColumnSpec, role: str, input: Kind | None) -> ScoreColumns | InputError:
+        """Return the key of the scores, or the error that it cannot be told."""
+        first = self.files[0]
+        chosen = _choose_matrix(first, spec.key, role, input)
+        if isinstance(chosen, InputError):
+            return chosen
+        for file in self.files[1:]:
+            if chosen not in file.matrices:
+                return InputError(
+                    file.path,
+                    f"has no {chosen!r}, as the parts before it have",
+                    "pass parts of one kind",
+                )
+        names = first.class_names
+        if names is not None and len(names) != first.shapes[chosen][1]:
+            return InputError(
+                first.path,
+                f"has {len(names)} class names but {chosen} has {first.shapes[chosen][1]} columns",
+                "give each column one name",
+            )
+        return ScoreColumns(chosen, (chosen,), names)
 
-    @abstractmethod
-    def sample(self) -> Contents:
-        """Return the first rows."""
+    def label_key(self, key: str, spec: ColumnSpec) -> str | None:
+        """Return the key of the labels: the one that the caller names, or that which matches.
 
-    @abstractmethod
-    def spans_of(self, key: str) -> tuple[Span, ...]:
-        """Return the rows of each piece of an array."""
-
-    @abstractmethod
-    def pieces(
-        self, first: int, keys: Sequence[str], *, passthrough: bool = False
-    ) -> Iterator[Contents]:
-        """Yield the pieces from number ``first`` on.
-
-        Parameters
-        ----------
-        first : int
-            The first piece.
-        keys : sequence of str
-            The arrays that are needed; the first one, the scores, decides about the spans.
-        passthrough : bool
-            Whether the other columns of a table are needed too.
+        cal_labels matches cal_logits, labels_cal matches probas_cal, labels matches scores.
         """
+        vectors = self.files[0].vectors
+        if spec.labels is not None:
+            return None
+        if spec.labels_column is not None:
+            return self.check_key(spec.labels_column, "labels")
+        group, slash, own = key.rpartition("/")
+        around = [own.split(name, 1) for name in SCORE_NAMES if name in own]
+        # In a file with groups, labels in another group belong to another classifier.
+        for before, behind in (*around, ("", "")):
+            for name in LABEL_NAMES:
+                candidate = f"{group}{slash}{before}{name}{behind}"
+                if candidate in vectors:
+                    return candidate
+        return None
 
-    def contents(self) -> Contents:
-        """Return the whole input; an array is read, and its pieces concatenated, when needed."""
-        sample = self.sample()
+    def check_key(self, name: str, what: str) -> str:
+        """Return the name of a vector, or refuse one that a file does not have."""
+        for file in self.files:
+            if name not in file.vectors:
+                raise InputError(
+                    file.path,
+                    f"has no key or column called {name!r} for the {what}",
+                    f"it has {file.listed()}",
+                )
+        return name
 
-        def shape(key: str) -> tuple[int, ...]:
-            return (self.spans_of(key)[-1][1], *sample.shapes[key][1:])
+    def vector(self, name: str) -> NumPyArray:
+        """Return a vector of all rows."""
+        self.check_key(name, "rows")
+        return np.concatenate([file.read(name) for file in self.files])
 
-        def read(key: str) -> NumPyArray:
-            size = math.prod(shape(key)) * sample[key].dtype.itemsize
-            check_size(f"{sample.path} ({key})", size)
-            arrays = []
-            for (start, _), piece in zip(self.spans_of(key), self.pieces(0, [key]), strict=True):
-                with renumber_rows(start):
-                    arrays.append(piece[key])
-            return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-        return replace(
-            sample,
-            matrices=Lazy(sample.matrices, read),
-            vectors=Lazy(sample.vectors, read),
-            shapes=Lazy(sample.shapes, shape),
+def _choose_matrix(
+    file: ArrayFile, key: str | None, role: str, input: Kind | None
+) -> str | InputError:
+    """Return the name of the matrix that holds the scores."""
+    matrices = file.matrices
+    if key is not None:
+        if key in matrices:
+            return key
+        return InputError(file.path, f"has no matrix called {key!r}", f"it has {file.listed()}")
+    if not matrices:
+        return InputError(
+            file.path, "holds no matrix of scores (rows × classes)", f"it has {file.listed()}"
         )
-
-    def dtype_of(self, key: str) -> NumPyDType:
-        """Return the dtype of an array."""
-        return self.sample()[key].dtype
-
-    def part_rows(self, matrix: str) -> list[int]:
-        """Return the number of rows of each file; most sources are one."""
-        return [self.spans_of(matrix)[-1][1]]
-
-    def part_columns(self, matrix: str) -> list[PartColumns]:
-        """Return the passthrough columns of each file of a table, without rows."""
-        return []
-
-
-def split_rows(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
-    """Split rows into spans of nearly equal length, of at most `BATCH_BYTES`."""
-    max_rows = max(1, BATCH_BYTES // max(1, row_bytes))
-    size = -(-rows // max(1, -(-rows // max_rows)))
-    return [(first + at, first + min(at + size, rows)) for at in range(0, rows, max(1, size))]
+    first: tuple[str, ...] = PROBABILITY_NAMES if input == "probabilities" else LOGIT_NAMES
+    for name in (role, *first, *SCORE_NAMES):
+        if name in matrices:
+            return name
+    if len(matrices) == 1:
+        return matrices[0]
+    # `key` selects scores only, not original or direct probabilities.
+    hint = "choose one, as in {option}" if role == "scores" else f"call the one to read {role!r}"
+    return InputError(
+        file.path,
+        f"holds several matrices ({', '.join(matrices)})",
+        hint,
+        option=("key", matrices[0]),
+    )
 
 
-class InMemorySource(Source):
-    """An input in memory, or one whose arrays are read in full on access."""
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """Some rows of one file: scores, and labels, weights and other columns if needed."""
 
-    def __init__(self, contents: Contents) -> None:
-        self._contents = contents
+    file: int
+    values: NumPyArray
+    labels: NumPyArray | None
+    weights: NumPyArray | None
+    others: pyarrow.Table | None
 
-    def contents(self) -> Contents:
-        """Return everything."""
-        return self._contents
+    def __len__(self) -> int:
+        return len(self.values)
 
-    def sample(self) -> Contents:
-        """Return everything."""
-        return self._contents
-
-    def spans_of(self, key: str) -> tuple[Span, ...]:
-        """Return the spans of an array."""
-        values = self._contents[key]
-        return tuple(split_rows(len(values), values.itemsize * math.prod(values.shape[1:])))
-
-    def pieces(
-        self, first: int, keys: Sequence[str], *, passthrough: bool = False
-    ) -> Iterator[Contents]:
-        """Yield slices."""
-        contents = self._contents
-        columns = None
-        if passthrough and contents.other_columns is not None:
-            columns = contents.other_columns(keys[0])
-        for start, stop in self.spans_of(keys[0])[first:]:
-            rows = slice(start, stop)
-            matrices, vectors = (
-                Chosen(arrays, list(arrays), rows)
-                for arrays in (contents.matrices, contents.vectors)
-            )
-            own = None if columns is None else columns.take(rows)
-            yield replace(contents, matrices=matrices, vectors=vectors, passthrough=own)
+    def rows(self, start: int, stop: int) -> Slice:
+        """Return some of the rows."""
+        if start == 0 and stop >= len(self):
+            return self
+        labels, weights = (
+            None if vector is None else vector[start:stop] for vector in (self.labels, self.weights)
+        )
+        others = None if self.others is None else self.others.slice(start, stop - start)
+        return Slice(self.file, self.values[start:stop], labels, weights, others)
 
 
-# Below this size the allocator is faster.
-_LARGE_BYTES = 2**20
+class TableRows:
+    """The rows of a table, in slices."""
+
+    def __init__(
+        self,
+        source: TableSource,
+        layout: ScoreColumns,
+        own: tuple[str, ...] | None,
+        names: tuple[str, ...] | None,
+    ) -> None:
+        self.source, self.table, self.layout = source, source.table, layout
+        self.table.check_scores(layout.columns)
+        self.columns, self.order = list(layout.columns), None
+        self._classes = dict(zip(layout.columns, own or (), strict=False))
+        if own is not None and names is not None:
+            order = class_order(own, names, source.path, "the classes")
+            if layout.are_lists:
+                self.order = order
+            elif order is not None:
+                self.columns = [layout.columns[at] for at in order]
+        self.rows = self.table.rows
+        self.width = None if layout.are_lists else len(layout.columns)
+        self._others: list[str] | None = None
+        self._keep_scores = False
+        self.row_bytes = 1
+        self.dtype = self._dtype()
+
+    def _dtype(self) -> NumPyDType:
+        import pyarrow as pa
+
+        if self.table.is_text:
+            return np.dtype(np.float64)
+        dtypes = set()
+        for file in self.table.files:
+            for name in self.layout.columns:
+                if name in file.schema.names:
+                    kind = file.schema.field(name).type
+                    kind = getattr(kind, "value_type", kind)
+                    is_plain = pa.types.is_floating(kind) or pa.types.is_integer(kind)
+                    dtypes.add(np.dtype(kind.to_pandas_dtype() if is_plain else np.float64))
+        return np.result_type(*dtypes)
+
+    def own_names(self, file: int) -> tuple[str, ...] | None:
+        """Return the class names in the order of a file's columns."""
+        if not self._classes:
+            return None
+        in_file = [name for name in self.table.files[file].schema.names if name in self._classes]
+        return tuple(self._classes[name] for name in in_file)
+
+    def part_rows(self) -> list[int]:
+        """Return the number of rows of each file; those of text are read to be counted."""
+        return [
+            sum(map(len, file.slices(()))) if file.rows is None else file.rows
+            for file in self.table.files
+        ]
+
+    def label_key(self, spec: ColumnSpec) -> str | None:
+        """Return the name of the labels in the input itself, if it has any."""
+        return self.source.label_column(spec)
+
+    def check_key(self, name: str, what: str) -> str:
+        """Return a name that the input has, or refuse it."""
+        return self.source.check_column(name, what)
+
+    def with_others(self, *, unify: bool, keep_scores: bool) -> TableRows:
+        """Return the rows with the other columns of the table."""
+        rows = copy(self)
+        scores = () if keep_scores else self.layout.columns
+        if unify:
+            names = [name for name in self.table.names if name not in self.layout.columns]
+            self.table.unify(names, scan=True)
+        rows._keep_scores = keep_scores
+        rows._others = [name for name in self.table.names if name not in scores]
+        sample = next((table for _, table in self.table.slices(None)), None)
+        if sample is not None and len(sample):
+            rows.row_bytes = max(1, sample.nbytes // len(sample))
+        return rows
+
+    def empty_others(self) -> pyarrow.Table:
+        """Return the other columns without rows."""
+        import pyarrow as pa
+
+        fields = [
+            file.schema.field(name)
+            for name in self._others or ()
+            for file in self.table.files
+            if name in file.schema.names
+        ]
+        return pa.schema(list({field.name: field for field in fields}.values())).empty_table()
+
+    def slices(self, labels: str | None, weights: str | None) -> Iterator[Slice]:
+        """Yield the rows, with labels and weights if these are named."""
+        from cordcal.files.tables import number_matrix, number_vector, text_vector
+
+        decimal = self.source.text.decimal
+        wanted = None
+        if self._others is None:
+            keys = [*self.columns, *filter(None, (labels, weights))]
+            wanted = list(dict.fromkeys(keys))
+        done: dict[int, int] = {}
+        for file, table in self.table.slices(wanted):
+            path, first = self.source.paths[file], done.get(file, 0)
+            done[file] = first + len(table)
+            if not len(table):
+                continue
+            with renumber_rows(first):
+                values = number_matrix(table, self.columns, path, decimal)
+                truth = None if labels is None else parse_labels(text_vector(table, labels))
+                weight = None if weights is None else number_vector(table, weights, path, decimal)
+            if self.order is not None:
+                values = values.take(self.order, axis=1)
+            others = None
+            if self._others is not None:
+                scores = () if self._keep_scores else self.layout.columns
+                others = table.select([name for name in table.column_names if name not in scores])
+            yield Slice(file, values, truth, weight, others)
 
 
-def large_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> NumPyArray:
-    """Return an array like `numpy.empty` whose memory returns to the system when it is freed.
+class ArrayRows:
+    """The rows of files of arrays, in slices."""
 
-    The allocator keeps freed memory in pieces that seldom fit the next request: with several
-    threads that adds up to hundreds of megabytes.
+    def __init__(
+        self,
+        source: ArraySource,
+        layout: ScoreColumns,
+        own: tuple[str, ...] | None,
+        names: tuple[str, ...] | None,
+        spec: ColumnSpec,
+    ) -> None:
+        self.source, self.key, self.names = source, layout.key, names
+        self.row_bytes = 1
+        self._own = [file.class_names or spec.class_names for file in source.files]
+        self._orders: list[list[int] | None] = []
+        for file, own_names in zip(source.files, self._own, strict=True):
+            if (own_names is None) != (names is None):
+                raise InputError(
+                    file.path,
+                    f"{'names' if names is None else 'does not name'} its classes, unlike "
+                    f"{source.files[0].path}",
+                    "name the classes in every part",
+                )
+            order = None
+            if own_names is not None and names is not None:
+                order = class_order(own_names, names, file.path, spec.classes_in)
+            self._orders.append(order)
+        shapes = [file.shapes[self.key] for file in source.files]
+        self.rows: int | None = sum(shape[0] for shape in shapes)
+        self.width = shapes[0][1]
+        for file, shape in zip(source.files, shapes, strict=True):
+            if shape[1] != self.width and shape[0]:
+                raise InputError(
+                    file.path,
+                    f"has {shape[1]} columns of {self.key} but {source.files[0].path} has "
+                    f"{self.width}",
+                    "pass parts with the same classes",
+                )
+
+    @property
+    def dtype(self) -> NumPyDType:
+        """The dtype that holds every file's values."""
+        return np.result_type(*(file.stored[self.key][1] for file in self.source.files))
+
+    def own_names(self, file: int) -> tuple[str, ...] | None:
+        """Return the class names in the order of a file's columns."""
+        return self._own[file]
+
+    def part_rows(self) -> list[int]:
+        """Return the number of rows of each file."""
+        return [file.shapes[self.key][0] for file in self.source.files]
+
+    def label_key(self, spec: ColumnSpec) -> str | None:
+        """Return the name of the labels in the input itself, if it has any."""
+        return self.source.label_key(self.key, spec)
+
+    def check_key(self, name: str, what: str) -> str:
+        """Return a name that the input has, or refuse it."""
+        return self.source.check_key(name, what)
+
+    def slices(self, labels: str | None, weights: str | None) -> Iterator[Slice]:
+        """Yield the rows, with labels and weights if these are named."""
+        for at, file in enumerate(self.source.files):
+            (rows, width), dtype = file.stored[self.key]
+            in_memory = file.format in ("npz", "torch")
+            size = rows if in_memory else max(1, _SLICE_BYTES // max(1, width * dtype.itemsize))
+            for key, what in ((labels, "labels"), (weights, "weights")):
+                if key is not None:
+                    check_length(file.shapes[key][0], file.path, what, rows)
+            for start in range(0, rows, max(size, 1)):
+                stop = min(start + size, rows)
+                values = as_matrix(file.read(self.key, start, stop), f"{file.path} ({self.key})")
+                order = self._orders[at]
+                if order is not None:
+                    # Not values[:, order], whose rows are not contiguous: sums round differently.
+                    values = values.take(order, axis=1)
+                truth, weight = (
+                    None if key is None else file.read(key, start, stop)
+                    for key in (labels, weights)
+                )
+                yield Slice(at, values, truth, weight, None)
+
+
+def parse_labels(labels: NumPyArray) -> NumPyArray:
+    """Return labels as numbers if all of them are, else as text.
+
+    Examples
+    --------
+    >>> parse_labels(np.array(["0", "2", "1"], dtype=object))
+    array([0., 2., 1.])
+    >>> parse_labels(np.array(["cat", "2"], dtype=object))
+    array(['cat', '2'], dtype='<U3')
     """
-    dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
-    if size < _LARGE_BYTES or dtype.hasobject:
-        return np.empty(shape, dtype)
-    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
+    if labels.dtype.kind in "iufb":
+        return labels
+    texts = ["" if label is None else str(label) for label in labels.tolist()]
+    if set(texts) <= {"true", "false"}:  # truth values in JSON
+        return np.array([text == "true" for text in texts])
+    try:
+        values = np.array([float(text) if text.strip() else np.nan for text in texts])
+    except ValueError:
+        return np.array(texts, dtype=np.str_)
+    is_plain = all("_" not in text and text.isascii() for text in texts)
+    if not is_plain or not np.isfinite(values).any():
+        return np.array(texts, dtype=np.str_)
+    return values
+
+
+def read_vector(
+    path: str,
+    column: str | None = None,
+    names: Sequence[str] = LABEL_NAMES,
+    *,
+    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+) -> NumPyArray:
+    """Return the labels, or another vector, of a file: words and numbers as they are written."""
+    if not is_file(path):
+        what = "labels_column" if names else "weights_column"
+        hint = "a key or column of the scores' own file is named with {option}"
+        raise InputError(path, "is not a file", hint, option=(what, path))
+    source = open_source(path, text)
+    if isinstance(source, ArraySource):
+        vectors: Sequence[str] = source.files[0].vectors
+        listed = source.files[0].listed()
+    else:
+        vectors, listed = source.names, list_names(list(source.names))
+    for name in names if column is None else (column,):
+        if name in vectors:
+            return source.vector(name)
+    # pandas writes its index below an empty heading.
+    headed = [name for name in vectors if name] or list(vectors)
+    if column is None and len(headed) == 1:
+        return source.vector(headed[0])
+    what = "vector of labels" if column is None else f"key or column called {column!r}"
+    raise InputError(source.path, f"holds no {what}", f"it has {listed}")
+
+
+def check_length(length: int, where: str, what: str, rows: int) -> None:
+    """Refuse a separate file that does not have one entry per row."""
+    if length != rows:
+        error = InputError(
+            where,
+            f"has {length} {what} but there are {rows} rows of scores",
+            f"pass as many {what} as rows",
+        )
+        is_text = Path(where).suffix.lower() in (".csv", ".tsv", ".txt")
+        # The first line may be a header, such as the 0 that pandas writes.
+        raise error.with_option_hint("header", str(length > rows)) if is_text else error
+
+
+def is_file(text: str) -> bool:
+    """Whether a name of labels is that of a file rather than a key or column."""
+    suffixes = (".txt", ".tsv", ".npz", ".npy", ".csv", ".jsonl", ".parquet", ".feather", ".arrow")
+    more = (".h5", ".hdf5", ".pt", ".pth", ".gz", ".bz2", ".zst")
+    return text == "-" or Path(text).exists() or Path(text).suffix.lower() in (*suffixes, *more)

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Record
-from cordcal.files import replacing
-from cordcal.files.formats import write_to_stdout
+from cordcal.files.disk import replacing, write_to_stdout
 from cordcal.llm._questions import (
     MIN_PROBABILITY,
     LabelUse,

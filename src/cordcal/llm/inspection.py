@@ -1,4 +1,4 @@
-"""Look into a file of answers: its layout, its contents, and the command that reads it."""
+"""Look into a file of answers: its layout, its contents, and the call that reads it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
     -------
     contents : dict or None
         ``file``, ``format``, then the facts about it; ``problems``, a list of sentences; and
-        ``next_step``, the command to run.
+        ``next_step``, the call that reads it.
 
     Examples
     --------
@@ -76,27 +76,6 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
         return _describe_summary(path, summary)
     layout = next(filter(None, map(_layout, _first_lines(path))), None)
     return None if layout is None else _describe(path, layout)
-
-
-def refuse_answers(path: str | os.PathLike[str]) -> None:
-    """Refuse a file of answers where scores are expected.
-
-    Its numbers (identifiers, metrics) would pass for scores.  Only layouts that cannot be rows
-    of scores are refused.
-    """
-    if not os.fspath(path).lower().endswith((".jsonl", ".ndjson", ".json")):
-        return
-    if not Path(path).is_file():
-        return
-    layout = next(filter(None, map(_layout, _first_lines(path))), None)
-    if layout in (_HARNESS, _BATCH, _CHAT, _COMPLETIONS):
-        raise InputError(
-            os.fspath(path),
-            f"has answers of a language model: {layout}",
-            "add --answers",
-        )
-    if _read_summary(path) is not None:
-        read_json_lines(path)  # refuses it, and names the samples
 
 
 def _first_lines(path: str | os.PathLike[str]) -> Iterator[Json]:
@@ -212,15 +191,16 @@ def _next_step(
     *,
     labelled: bool,
 ) -> str:
-    words = [shlex.quote(os.fspath(path)), "--answers"]
+    """Return the Python call that reads the answers."""
+    arguments = [repr(os.fspath(path))]
     if options is not None:
         letters_only = all(len(option) == 1 for option in options)
-        words += ["--options", shlex.quote(("" if letters_only else ",").join(options))]
+        arguments.append(f"options={('' if letters_only else ',').join(options)!r}")
     if own_fields:
-        return " ".join(["cordcal check", *words, "--original ORIGINAL.jsonl --max tpcr=0"])
-    if not labelled:
-        words.append(f"--labels LABELS.jsonl --join {identifier or 'ID'}")
-    return " ".join(["cordcal fit", *words, "--output model.safetensors"])
+        arguments.append(f"key={own_fields[0]!r}")
+    elif not labelled:
+        arguments.append(f"labels='LABELS.jsonl', join={identifier or 'ID'!r}")
+    return f"cordcal.llm.read_answers({', '.join(arguments)})"
 
 
 def _read_summary(path: str | os.PathLike[str]) -> Json | None:

@@ -592,8 +592,11 @@ class Metric:
         Whether it is zero in expectation for perfect calibration, except for the noise of labels.
     leading : bool
         Whether to show it where there is room for only a few metrics.
-    exact_resampler : bool
-        Whether ``resampler`` gives the metric's own values, with nothing kept from the sample.
+    of_correct : callable, optional
+        For a calibration error of the top label: maps confidences, and whether predictions are
+        right as rows × draws, to one value per draw.  Without it, gates compute draw by draw.
+    draws : int
+        How often gates draw labels to find what is chance; fewer draws make it less precise.
     """
 
     key: str
@@ -609,7 +612,8 @@ class Metric:
     lower_is_better: bool = True
     calibration_error: bool = False
     leading: bool = False
-    exact_resampler: bool = True
+    of_correct: Callable[[Vector, Flags], Vector] | None = None
+    draws: int = 199
 
     @property
     def scale(self) -> float:
@@ -657,6 +661,15 @@ def weighted_sum_matrix(index: npt.NDArray[np.intp], values: Vector, size: int) 
     rows = np.broadcast_to(np.arange(values.shape[-1]), values.shape)
     entries = (values.ravel(), (index.ravel(), rows.ravel()))
     return sparse.csr_array(entries, shape=(size, values.shape[-1]))
+
+
+def binned_gaps(bins: Classes, confidence: Vector, correct: Flags) -> Vector:
+    """Return Σ |Σ (confidence − correct)| / rows, the outer sum over bins, for each draw."""
+    order = np.argsort(bins, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(bins[order]) != 0])
+    right = np.add.reduceat(correct[order], starts, axis=0, dtype=np.int32)
+    gaps = np.abs(np.add.reduceat(confidence[order], starts)[:, None] - right)
+    return np.asarray(gaps.sum(axis=0) / len(bins))
 
 
 # Parameters that the docstrings of several metrics share.

@@ -22,6 +22,7 @@ from cordcal.metrics.base import (
     Resampler,
     RowStream,
     WeightedSums,
+    binned_gaps,
     fill_docstring,
     merge_error,
     require_rows,
@@ -334,6 +335,9 @@ ECE = Metric(
     digits=2,
     calibration_error=True,
     leading=True,
+    of_correct=lambda confidence, correct: binned_gaps(
+        bin_index(confidence, BINS), confidence, correct
+    ),
 )
 
 
@@ -566,4 +570,5 @@ CLASSWISE_ECE = Metric(
     unit="%",
     digits=3,
     calibration_error=True,
+    draws=59,
 )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Flags, Matrix, Vector
 from cordcal._validation.names import Name
 from cordcal.metrics.base import (
     LabelledRows,
@@ -18,6 +18,7 @@ from cordcal.metrics.base import (
     RowCollector,
     RowStream,
     WeightedSums,
+    binned_gaps,
     fill_docstring,
     merge_error,
     require_rows,
@@ -272,6 +273,12 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
+def _of_correct(confidence: Vector, correct: Flags) -> Vector:
+    bins = np.empty(len(confidence), dtype=np.intp)
+    bins[confidence_order(confidence)] = rank_bins(np.ones(len(confidence)), BINS)
+    return binned_gaps(bins, confidence, correct)
+
+
 EQUAL_MASS_ECE = Metric(
     "ece_equal_mass",
     "equal-mass ECE",
@@ -284,4 +291,5 @@ EQUAL_MASS_ECE = Metric(
     unit="%",
     digits=2,
     calibration_error=True,
+    of_correct=_of_correct,
 )

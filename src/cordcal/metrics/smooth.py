@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Flags, Matrix, Vector
 from cordcal._validation.names import Name
 from cordcal.metrics.base import (
     LabelledRows,
@@ -56,9 +56,7 @@ class Positions:
     def spread(self, values: Vector, nodes: int) -> Vector:
         """Share each value linearly between the two grid nodes next to its confidence."""
         if nodes not in self._grids:
-            scaled = self.confidence * (nodes - 1)
-            left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
-            self._grids[nodes] = left, scaled - left
+            self._grids[nodes] = _shares(self.confidence, nodes)
         left, share = self._grids[nodes]
         right = values * share
         total = np.bincount(left, values - right, minlength=nodes)
@@ -163,8 +161,8 @@ def _transform_length(nodes: int) -> int:
     return length
 
 
-# A bisection visits ten widths, and resamples of the same rows visit the same widths.
-@lru_cache(maxsize=32)
+# A bisection visits ten widths, and bisections of similar rows visit similar widths.
+@lru_cache(maxsize=256)
 def _kernel_spectrum(nodes: int, width: float) -> Spectrum:
     kernel = np.zeros(_transform_length(nodes))
     # With an even number of nodes the kernel is half a cell off-centre, as published.
@@ -360,9 +358,8 @@ def _resampler(rows: LabelledRows) -> Resampler:
     confidence = np.minimum(rows.confidence, 1.0)
     residual = confidence - rows.correct
     # Each residual is shared between the two nodes next to its confidence.
-    scaled = confidence * (nodes - 1)
-    left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
-    right = residual * (scaled - left)
+    left, share = _shares(confidence, nodes)
+    right = residual * share
     sums = weighted_sum_matrix(
         np.stack([left, left + 1]), np.stack([residual - right, right]), nodes
     )
@@ -379,6 +376,50 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
+def _of_correct(confidence: Vector, correct: Flags) -> Vector:
+    """Return smECE for many draws of correctness: `smooth_gap`, all draws in each step."""
+    positions = np.minimum(confidence, 1.0)
+    residual = positions[:, None] - correct
+    draws = np.arange(correct.shape[1])
+    nodes = np.full(len(draws), FIRST_NODES)
+    spectra: dict[int, Spectrum] = {}
+
+    def error_at(width: Vector, some: Classes) -> Vector:
+        errors = np.empty(len(some))
+        grown = [
+            grow_grid(*pair) for pair in zip(nodes[some].tolist(), width.tolist(), strict=True)
+        ]
+        nodes[some] = grown
+        for count, at in {*zip(grown, width.tolist(), strict=True)}:
+            chosen = (nodes[some] == count) & (width == at)
+            if count not in spectra:
+                left, share = _shares(positions, count)
+                right = residual * share[:, None]
+                sums = weighted_sum_matrix(left, np.ones(len(left)), count) @ (residual - right)
+                sums += weighted_sum_matrix(left + 1, np.ones(len(left)), count) @ right
+                spectra[count] = mirrored_spectrum(np.ascontiguousarray(sums.T))
+            smoothed = smooth_spectrum(spectra[count][some[chosen]], count, at)
+            errors[chosen] = np.abs(smoothed).sum(axis=1) / (count * len(confidence))
+        return errors
+
+    low, high = np.zeros(len(draws)), np.ones(len(draws))
+    # An error above one is not possible, so the first width is not tried.
+    for _ in range(STEPS):
+        middle = (low + high) / 2.0
+        tried = draws[middle >= SMALLEST_WIDTH]
+        above = middle < SMALLEST_WIDTH
+        above[tried] = middle[tried] < error_at(middle[tried], tried)
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return error_at(high, draws)
+
+
+def _shares(confidence: Vector, nodes: int) -> tuple[Classes, Vector]:
+    """Return the node below each confidence, and the share of the node above it."""
+    scaled = confidence * (nodes - 1)
+    left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
+    return left, scaled - left
+
+
 SMOOTH_ECE = Metric(
     "smooth_ece",
     "smooth ECE",
@@ -388,7 +429,8 @@ SMOOTH_ECE = Metric(
     SmoothECEStream,
     of_rows=lambda rows: smooth_gap(rows)[0],
     resampler=_resampler,
-    exact_resampler=False,
+    of_correct=_of_correct,
+    draws=39,
     unit="%",
     digits=2,
     calibration_error=True,

@@ -145,7 +145,7 @@ class CORD(FittedRepair):
         original, direct = rows.matrices
         prediction, sample_weight, names = rows.prediction, rows.sample_weight, rows.columns
         if collection is not None:
-            return self._constructed(
+            return self.adopt_construction(
                 collection.construct(self, original, direct, prediction, sample_weight), names
             )
         if layouts.is_dense(axis, original, direct):
@@ -158,8 +158,8 @@ class CORD(FittedRepair):
         weight = None
         if sample_weight is not None:
             weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
-        state = self._new_state(q.shape[1], None, names).add(p, q, prediction, weight)
-        return self._constructed(state.construct(), names)
+        state = self.new_state(q.shape[1], None, names).add(p, q, prediction, weight)
+        return self.adopt_construction(state.construct(), names)
 
     def construct(
         self,
@@ -207,11 +207,11 @@ class CORD(FittedRepair):
             )
             p, q = check_pair(*rows.matrices)
             if state is None:
-                state = self._new_state(q.shape[1], spill_bytes, rows.columns)
+                state = self.new_state(q.shape[1], spill_bytes, rows.columns)
             state.add(p, q, rows.prediction, rows.sample_weight)
         if state is None:
             raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
-        return self._constructed(state.construct(), rows.columns)
+        return self.adopt_construction(state.construct(), rows.columns)
 
     def merge_states(self, states: Iterable[ConstructionState]) -> Self:
         """Find the shared scalar on rows that were described elsewhere.
@@ -247,20 +247,20 @@ class CORD(FittedRepair):
             whole.merge(state)
         if whole is None or whole.classes is None:
             raise InputError("states", "is empty", "pass the state of at least one row")
-        if whole.levels != self._levels(whole.classes):
+        if whole.levels != self.count_levels(whole.classes):
             raise InputError(
                 "states",
                 f"keep {whole.levels} rank(s) but preserve is {self.preserve!r}",
-                f"make them with levels={self._levels(whole.classes)}",
+                f"make them with levels={self.count_levels(whole.classes)}",
             )
-        expected = self._new_state(whole.classes).class_weights
+        expected = self.new_state(whole.classes).class_weights
         if not np.array_equal(_or_ones(whole.class_weights), _or_ones(expected)):
             raise InputError(
                 "states", "have another prediction rule", "make them with the weights of rule="
             )
-        return self._constructed(whole.construct())
+        return self.adopt_construction(whole.construct())
 
-    def _fit_rows(
+    def fit_checked(
         self,
         original: Floats,
         direct: Floats,
@@ -270,13 +270,14 @@ class CORD(FittedRepair):
         """Fit on a pair of matrices with checked predictions and weights."""
         if weight is not None:
             weight, _ = scale_to_safe_exponent(weight)
-        state = self._new_state(direct.shape[1], None)
+        state = self.new_state(direct.shape[1], None)
         state.append(state.reduced(original, direct, prediction, weight))
-        return self._constructed(state.construct())
+        return self.adopt_construction(state.construct())
 
-    def _constructed(
+    def adopt_construction(
         self, construction: Construction | RankingConstruction, names: list[str] | None = None
     ) -> Self:
+        """Take over a construction as the result of a fit."""
         # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
             construction_=construction,
@@ -287,17 +288,18 @@ class CORD(FittedRepair):
         )
         return self
 
-    def _new_state(
+    def new_state(
         self,
         classes: int,
         spill_bytes: int | None = SPILL_BYTES,
         names: list[str] | None = None,
     ) -> ConstructionState:
-        weights = self._class_weights(classes, names)
-        levels = self._levels(classes)
+        """Return a state without rows, for this many classes."""
+        weights = self.weights_for(classes, names)
+        levels = self.count_levels(classes)
         return ConstructionState(levels, self._cores(), spill_bytes, weights)
 
-    def _levels(self, classes: int) -> int:
+    def count_levels(self, classes: int) -> int:
         """Return how many ranks to preserve; the last one follows from the others."""
         refuse_ranking(self.preserve, self.rule)
         if self.preserve == "ranking":
@@ -337,7 +339,7 @@ class CORD(FittedRepair):
             original,
             direct,
             prediction,
-            self._fitted_weights(out.dtype),
+            self.fitted_weights(out.dtype),
             self._cores() if direct.size >= parallel.THREAD_ENTRIES else 1,
         )
 
@@ -347,15 +349,15 @@ class CORD(FittedRepair):
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
             return dispatch.repair_ranked_foreign(original, direct, prediction, scalars, dtype)
-        weights = self._fitted_weights(dtype)
+        weights = self.fitted_weights(dtype)
         return dispatch.repair_foreign(original, direct, prediction, self.eta_, dtype, weights)
 
     def _explain(
         self, original: Array, direct: Array, prediction: Predictions | None
     ) -> Explanation:
-        return _explained(original, direct, prediction, self.eta_, self._fitted_weights())
+        return _explained(original, direct, prediction, self.eta_, self.fitted_weights())
 
-    def _state(self) -> tuple[Arrays, Meta]:
+    def to_state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the shared scalar and the construction."""
         check_fitted(self)
         threads = {} if self.threads is None else {"threads": int(self.threads)}
@@ -367,7 +369,7 @@ class CORD(FittedRepair):
         }
 
     @classmethod
-    def _from_state(cls, tensors: Arrays, meta: Meta) -> Self:
+    def from_state(cls, tensors: Arrays, meta: Meta) -> Self:
         """Rebuild a fitted repair from the content of a model file."""
         cord = cls(meta["preserve"], threads=meta.get("threads"))
         record = meta["construction"]

@@ -158,7 +158,7 @@ class FittedRepair(Estimator, ABC):
     # The class names of the data frames in fit; later ones are matched by name.
     columns_: list[str] | None = None
 
-    def _class_weights(self, classes: int, names: Sequence[str] | None = None) -> Vector | None:
+    def weights_for(self, classes: int, names: Sequence[str] | None = None) -> Vector | None:
         """Return the weights of ``rule=`` for these classes, or None for the argmax."""
         return _weights_of(check_rule(self.rule, classes, names=names))
 
@@ -172,7 +172,7 @@ class FittedRepair(Estimator, ABC):
             prediction=prediction,
         )
 
-    def _fitted_weights(self, dtype: DType | None = None) -> Vector | None:
+    def fitted_weights(self, dtype: DType | None = None) -> Vector | None:
         """Return the weights of the fitted rule, or None for the argmax; check the dtype."""
         weights = _weights_of(self.rule_)
         if dtype is not None:
@@ -306,7 +306,7 @@ class FittedRepair(Estimator, ABC):
             p, q = p[None, :], q[None, :]
         return self._explain(p, q, check_against_fit(self.construction_, q, prediction))
 
-    def _transform_rows(
+    def transform_checked(
         self,
         original: Floats,
         direct: Floats,

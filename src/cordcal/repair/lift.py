@@ -159,14 +159,14 @@ class Lift(FittedRepair):
         collection = layouts.lazy_handler(original, direct)
         if collection is None:
             classes = int(np.shape(direct)[-1 if axis is None else axis])
-            weights = self._class_weights(classes, names)
+            weights = self.weights_for(classes, names)
             parts = list(
                 _described(axis, original, direct, labels, prediction, sample_weight, weights)
             )
         elif axis is not None:
             raise InputError("axis", "is not supported for dask collections", "pass blocks of rows")
         else:
-            weights = self._class_weights(int(np.shape(direct)[1]), names)
+            weights = self.weights_for(int(np.shape(direct)[1]), names)
             classes, parts = collection.described(
                 functools.partial(_described_block, weights),
                 direct=direct,
@@ -187,7 +187,7 @@ class Lift(FittedRepair):
             names=names,
         )
 
-    def _fit(
+    def fit_checked(
         self,
         original: Floats,
         direct: Floats,
@@ -201,7 +201,7 @@ class Lift(FittedRepair):
 
         ``held_out`` replaces their direct masses by those of models not fitted on the rows.
         """
-        class_weights = self._class_weights(direct.shape[1])
+        class_weights = self.weights_for(direct.shape[1])
         parts = list(_labelled(original, direct, labels, prediction, weight, class_weights))
         weighted = weight is not None
         return self._learn(
@@ -230,7 +230,7 @@ class Lift(FittedRepair):
         right = rows.label == rows.prediction
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
         chosen_rule = check_rule(self.rule, classes, names=names)
-        class_weights = self._class_weights(classes, names)
+        class_weights = self.weights_for(classes, names)
         curve = fitted.curve
         margin = Margin.under_rule(classes, class_weights, np.float64)
         if self.prefer == "confidence" and class_weights is None:
@@ -273,7 +273,7 @@ class Lift(FittedRepair):
         prediction: Predictions | None,
         out: Floats,
     ) -> None:
-        weights = self._fitted_weights(out.dtype)
+        weights = self.fitted_weights(out.dtype)
         margin = Margin.under_rule(direct.shape[1], weights, out.dtype)
         engine.visit_blocks(
             lambda block: self._write(block, margin, out[block.rows]),
@@ -304,7 +304,7 @@ class Lift(FittedRepair):
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
     ) -> Any:
-        weights = self._fitted_weights(dtype)
+        weights = self.fitted_weights(dtype)
         state, part, wide = dispatch.describe_foreign(original, direct, prediction, weights)
         like = dispatch.weights_like(weights, wide)
         mass, rest = self._confidence(state)
@@ -313,7 +313,7 @@ class Lift(FittedRepair):
     def _explain(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
-        weights = self._fitted_weights()
+        weights = self.fitted_weights()
         states = list(dispatch.row_states(original, direct, prediction, weights))
         state = RowState(
             *(
@@ -341,7 +341,7 @@ class Lift(FittedRepair):
             np.where(mass < lower, -1, np.where(high, 1, 0)).astype(np.int8),
         )
 
-    def _state(self) -> tuple[Arrays, Meta]:
+    def to_state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         tensors = {"curve": np.array(self.curve_), **self._rule_state()}
@@ -349,7 +349,7 @@ class Lift(FittedRepair):
         return tensors, {"construction": construction, "class_names": self.columns_}
 
     @classmethod
-    def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
+    def from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
         """Rebuild a fitted repair from the content of a model file."""
         lift = cls(meta["construction"]["prefer"])
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])

@@ -32,7 +32,7 @@ _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
 
 
 @dataclass(frozen=True)
-class Column:
+class TerminalColumn:
     """A column: its heading, whether it contains text, and when it is dropped.
 
     Parameters
@@ -56,7 +56,7 @@ class FittingTable:
 
     Parameters
     ----------
-    columns : sequence of Column
+    columns : sequence of TerminalColumn
         All columns.
     caption, hint : str
         Text below; the hint shares a line with the names of columns that do not fit.
@@ -64,7 +64,8 @@ class FittingTable:
     Examples
     --------
     >>> from rich.console import Console
-    >>> table = FittingTable([Column("map", text=True), Column("NLL"), Column("seconds", drop=1)])
+    >>> columns = [TerminalColumn("map", text=True), TerminalColumn("NLL")]
+    >>> table = FittingTable([*columns, TerminalColumn("seconds", drop=1)])
     >>> table.add("ts", "0.2500", "0.01")
     >>> Console(width=24).print(table)
     ┏━━━━━┳━━━━━━━━┓
@@ -76,7 +77,7 @@ class FittingTable:
     (--wide) adds seconds
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TerminalColumn]
     caption: str = ""
     hint: str = ""
     _rows: list[tuple[RenderableType, ...]] = field(default_factory=list)
@@ -100,7 +101,7 @@ class FittingTable:
             if line:
                 yield Text(printable(line), style="italic")
 
-    def _columns_that_fit(self, console: Console, options: ConsoleOptions) -> list[Column]:
+    def _columns_that_fit(self, console: Console, options: ConsoleOptions) -> list[TerminalColumn]:
         """Return the columns that fit."""
         unlimited = options.update(max_width=_ANY_WIDTH)
         for stage in range(max(column.drop for column in self.columns) + 1):
@@ -109,7 +110,7 @@ class FittingTable:
                 break
         return chosen
 
-    def _table(self, chosen: Sequence[Column]) -> Table:
+    def _table(self, chosen: Sequence[TerminalColumn]) -> Table:
         from rich.table import Table
         from rich.text import Text
 
@@ -158,7 +159,7 @@ def _fitting(table: tables.Table) -> FittingTable:
     last = len(table.header) - 1
     columns = [
         # The first column names the row, and one number must stay.
-        Column(heading, text=not place, drop=0 if place < 2 else last - place + 1)
+        TerminalColumn(heading, text=not place, drop=0 if place < 2 else last - place + 1)
         for place, heading in enumerate(table.header)
     ]
     fitting = FittingTable(columns, caption=table.caption)
@@ -347,8 +348,8 @@ def comparison_table(
     more = f"{hint} {others} more {'row' if others == 1 else 'rows'}" if others else ""
     table = FittingTable(
         [
-            Column("", text=True),
-            *(Column(column.heading, column.text, column.drop) for column in shown),
+            TerminalColumn("", text=True),
+            *(TerminalColumn(column.heading, column.text, column.drop) for column in shown),
         ],
         caption=caption,
         hint=more,

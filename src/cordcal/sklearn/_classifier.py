@@ -54,7 +54,7 @@ from cordcal.sklearn._members import (
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _TrainingRows:
     """The training rows, checked: labels as the user, the estimators and the calibrators see them.
 
     ``targets`` are the labels that estimators are fitted on and ``target_classes`` their classes;
@@ -368,10 +368,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         (member,) = self.calibrated_classifiers_
         names = to_numpy(self.classes_).tolist()
-        calibrator = PreservingCalibrator._from_fitted(
+        calibrator = PreservingCalibrator.from_fitted(
             member.calibrator, self.repair_, member.kind, names
         )
-        calibrator._prediction_given = self.rule_ is not None and not self._predicts_argmax
+        calibrator.needs_prediction = self.rule_ is not None and not self._predicts_argmax
         return calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -412,7 +412,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 raise ValueError(f"method is {self.method!r}; choose one of {', '.join(known)}")
         elif self.method is not None:
             adapted(self.method, "probabilities", "method")
-        self._new_repair()  # raises if the repair is invalid
+        self.make_repair()  # raises if the repair is invalid
         if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
             raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
         if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
@@ -424,7 +424,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def _check_rows(
         self, prefit: Classifier | None, X: object, y: object, sample_weight: object
-    ) -> _Rows:
+    ) -> _TrainingRows:
         """Check the labels and weights; X is left to the estimator."""
         arrays.refuse_masked(y, "y")
         arrays.refuse_masked(sample_weight, "sample_weight")
@@ -447,12 +447,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             if names.dtype.kind not in "biuf":
                 targets, target_classes = labels, np.arange(len(classes))
             targets = library.array(targets)
-        return _Rows(targets, target_classes, labels, classes, library, weight)
+        return _TrainingRows(targets, target_classes, labels, classes, library, weight)
 
     def _route_metadata(
         self,
         estimator: Classifier,
-        rows: _Rows,
+        rows: _TrainingRows,
         sample_weight: object,
         fit_params: dict[str, object],
     ) -> tuple[dict[str, object], dict[str, object]]:
@@ -473,7 +473,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
         return kwargs, {}
 
-    def _splitter(self, rows: _Rows) -> BaseCrossValidator:
+    def _splitter(self, rows: _TrainingRows) -> BaseCrossValidator:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
         counts = np.bincount(rows.labels, minlength=len(rows.classes))
         if folds is not None and counts.min() < folds:
@@ -489,7 +489,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         return check_cv(self.cv, to_numpy(rows.targets), classifier=True)
 
-    def _check_held_out(self, folds: Sequence[Fold], rows: _Rows) -> None:
+    def _check_held_out(self, folds: Sequence[Fold], rows: _TrainingRows) -> None:
         """Refuse folds of one class: cordcal's calibrators need two, scikit-learn's do not."""
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
             return
@@ -505,7 +505,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
 
     def _fit_member(
-        self, scorer: Scorer, folds: Sequence[Fold], rows: _Rows
+        self, scorer: Scorer, folds: Sequence[Fold], rows: _TrainingRows
     ) -> tuple[Member, _CalibratedRows]:
         """Fit one calibrator on the held-out scores of some folds."""
         indices = np.concatenate([fold.rows for fold in folds])
@@ -515,15 +515,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         checked = outputs.checked()
         labels = rows.labels[indices]
         weight = None if rows.weight is None else rows.weight[indices]
-        calibrator = self._new_calibrator(scorer)
+        calibrator = self.make_calibrator(scorer)
         if isinstance(calibrator, SklearnCalibrator):
             calibrator.fit(outputs.scores, labels, weight)
         else:
             fit_calibrator(calibrator, checked, labels, weight)
         member = Member(scorer.estimator, rows.classes, rows.target_classes, calibrator)
         masses = None
-        if isinstance(self._new_repair(), Lift):
-            new = functools.partial(self._new_calibrator, scorer)
+        if isinstance(self.make_repair(), Lift):
+            new = functools.partial(self.make_calibrator, scorer)
             masses = masses_held_out(calibrator, new, checked, labels, weight)
         direct = member.direct(outputs, checked)
         return member, _CalibratedRows(
@@ -548,7 +548,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         rule, learnt = self.rule, None
         if self._learns_rule:
             rule, learnt = learn_rule(direct, prediction, weight)
-        repair = self._new_repair().set_params(rule=rule)
+        repair = self.make_repair().set_params(rule=rule)
         if isinstance(repair, CORD):
             return repair.fit(original, direct, prediction=prediction, sample_weight=weight), learnt
         labels = np.concatenate([part.labels for part in parts])
@@ -557,17 +557,18 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        return repair._fit(original, direct, labels, prediction, weight, held_out=held_out), learnt
+        repair.fit_checked(original, direct, labels, prediction, weight, held_out=held_out)
+        return repair, learnt
 
     @property
     def _learns_rule(self) -> bool:
         return isinstance(self.rule, str) and self.rule == "learnt"
 
-    def _new_repair(self) -> CORD | Lift:
+    def make_repair(self) -> CORD | Lift:
         default: Literal["cord", "lift"] = "lift" if self.method is None else "cord"
         return new_repair(self.repair, self.preserve, default=default, prefer=self.prefer)
 
-    def _new_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
+    def make_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
         """Return a new calibrator, or a copy of the caller's."""
         kind: Kind = scorer.kind
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:

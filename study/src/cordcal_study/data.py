@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Kind
 from cordcal.files import Scores, read_scores
+from cordcal.files.arrays import ArrayFile, open_arrays
 from cordcal.files.calarena import parts_of
-from cordcal.files.columns import FEATURE_NAMES
-from cordcal.files.formats import open_contents
-from cordcal.files.selection import is_file
+from cordcal.files.disk import InputFile
+from cordcal.files.sources import is_file
 from cordcal_study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]
@@ -24,6 +24,7 @@ Classes = npt.NDArray[np.int64]
 
 # The name of a set's own evaluation rows, next to those of shifted files.
 CLEAN = "clean"
+_FEATURE_NAMES = ("features", "embeddings")
 # With fewer calibration rows no calibrator can be fitted, whatever the fraction.
 _FEWEST = 2
 
@@ -175,13 +176,19 @@ def load_set(spec: SetSpec) -> SetData:
 
 
 # A file of hundreds of experiments is listed once; its arrays are read when needed.
-_opened = lru_cache(maxsize=1)(open_contents)
+@lru_cache(maxsize=1)
+def open_array_file(path: Path) -> ArrayFile:
+    """Open a file of arrays."""
+    file = open_arrays(InputFile.from_path(path))
+    if file is None:
+        raise ValueError(f"{path} is not a file of arrays; store them as npz or HDF5")
+    return file
 
 
 def _load_experiment(spec: SetSpec) -> SetData:
     assert spec.experiment is not None
     try:
-        parts = parts_of(_opened(spec.file), spec.experiment)
+        parts = parts_of(open_array_file(spec.file), spec.experiment)
     except ValueError as error:
         raise ValueError(f"{spec.place}: {error}") from None
     rows, evaluation = (_rows(spec, spec.file, part, None) for part in parts)
@@ -226,18 +233,19 @@ def _rows(spec: SetSpec, file: Path, scores: Scores, features: Path | None) -> R
 
 
 def _own_features(spec: SetSpec, file: Path) -> Matrix | None:
-    """Return the features that are in the file of the scores, if any."""
-    if spec.experiment is not None:
+    """Return the features that are stored with the scores, if there are any."""
+    arrays = None if spec.experiment is not None else open_arrays(InputFile.from_path(file))
+    if arrays is None:
         return None
-    matrices = open_contents(file).matrices
-    return next((matrices[name] for name in FEATURE_NAMES if name in matrices), None)
+    name = next((name for name in _FEATURE_NAMES if name in arrays.matrices), None)
+    return None if name is None else arrays.read(name)
 
 
 def _features(spec: SetSpec, file: Path) -> Matrix:
-    matrices = open_contents(file).matrices
-    for name in (*FEATURE_NAMES, *matrices):
-        if name in matrices:
-            return matrices[name]
+    arrays = open_array_file(file)
+    for name in (*_FEATURE_NAMES, *arrays.matrices):
+        if name in arrays.matrices:
+            return arrays.read(name)
     raise ValueError(f"{spec.place}: {file.name} has no matrix of features (rows × features)")
 
 

@@ -17,9 +17,9 @@ from cordcal import InputError
 from cordcal._numeric.types import Kind
 from cordcal.calibrators.adapters import Imported, adapted, not_allowed
 from cordcal.files.calarena import experiments_in
-from cordcal.files.formats import open_contents
 from cordcal_study.benchmark.trials import ALL, PRESERVING, possible_outputs
 from cordcal_study.calibrators import available
+from cordcal_study.data import open_array_file
 from cordcal_study.specs import (
     EXPERIMENTS,
     FRACTIONS,
@@ -503,7 +503,7 @@ class _Reader:
             place = ("calarena", index)
             file = self.existing(table.file, *place, "file")
             try:
-                names = experiments_in(open_contents(file)) if file.is_file() else []
+                names = experiments_in(open_array_file(file)) if file.is_file() else []
             except ValueError as error:
                 self.fail((*place, "file"), str(error))
             if self.check_files and not names:

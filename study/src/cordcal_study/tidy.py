@@ -82,15 +82,24 @@ SomeRecord = TypeVar("SomeRecord", Row, Result, Bin, Timing)
 Format = Literal["csv", "parquet"]
 
 
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV; unlike `csv.writer` before Python 3.13, quote a carriage return."""
+
+    def cell(value: Any) -> str:
+        text = "" if value is None else str(value)
+        quoted = text.replace('"', '""')
+        return f'"{quoted}"' if any(mark in text for mark in ',"\r\n') else text
+
+    return "".join(",".join(map(cell, row)) + "\n" for row in rows)
+
+
 def write_records(path: Path, records: Sequence[Record], form: Format) -> None:
     """Write records of one kind as CSV or Parquet."""
     names = list(type(records[0])._fields)
     with replacing(path) as temporary:
         if form == "csv":
             with temporary.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(names)
-                writer.writerows(records)
+                file.write(csv_text([names, *records]))
             return
         import pyarrow
         from pyarrow import parquet

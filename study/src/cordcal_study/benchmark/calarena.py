@@ -6,8 +6,6 @@ are cordcal's. One column is added: the share of predictions changed.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +13,7 @@ from cordcal_study.benchmark.trials import ALL, ORIGINAL, Output, Trial, TrialRe
 from cordcal_study.calibrators import short_name
 from cordcal_study.cells import Plan
 from cordcal_study.repairs import CORDS, LIFT
+from cordcal_study.tidy import csv_text
 
 _MEASURES = {
     "brier": "brier",
@@ -79,8 +78,5 @@ def csv_files(plan: Plan, trials: Mapping[Trial, TrialResult]) -> dict[str, str]
 
 
 def _format_csv(lines: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    names = list(lines[0])
+    return csv_text([names, *([line[name] for name in names] for line in lines)])

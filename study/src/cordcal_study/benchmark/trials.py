@@ -209,13 +209,13 @@ class _TrialRows:
         masses = self._masses(key, model)
         for repair in repairs:
             if repair == CORDS:
-                tool: CORD | Lift = CORD(threads=1)._fit_rows(*rows, self.fit.prediction, None)
+                tool: CORD | Lift = CORD(threads=1).fit_checked(*rows, self.fit.prediction, None)
             elif masses is None:
                 continue
             else:
                 lift = Lift("likelihood" if repair == LIKELY else "confidence")
                 labels = self.calibration.labels
-                tool = lift._fit(*rows, labels, self.fit.prediction, None, held_out=masses)
+                tool = lift.fit_checked(*rows, labels, self.fit.prediction, None, held_out=masses)
             at = self.original
             output = tool.transform(at.probabilities, direct, prediction=at.prediction)
             yield repair, self._measured(repair, output, direct)
@@ -226,7 +226,7 @@ class _TrialRows:
             return fit_calibrator(model, self.fit, self.calibration.labels, None)
         if key == Blend.key:
             blend = Blend(input=self.fit.kind)
-            blend._fit_from(self.fit_cache)
+            blend.fit_from(self.fit_cache)
             return blend
         return self.fit_cache.fit(key).model
 

@@ -234,12 +234,13 @@ class AdaptiveTemperature(Calibrator):
             )
         return _check_features(self.features(shifted), len(shifted), vars(self).get("n_features_"))
 
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
+        """Whether it has the features that it needs."""
         return self.features is not None
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays and metadata without the features, which a file cannot hold."""
-        arrays, meta = super()._state()
+        arrays, meta = super().to_state()
         meta["params"].pop("features")
         return arrays, meta
 

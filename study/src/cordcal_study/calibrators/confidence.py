@@ -143,7 +143,8 @@ class TopVersusAllIsotonic(ConfidenceCalibrator):
         """Return the knots of the curve from original to calibrated confidence."""
         return fit_knots(x, correct, weight)
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod

@@ -88,7 +88,8 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
     def _shapes(self) -> nets.Shapes:
         return nets.layer_shapes({"net": (self._width(), *self._hidden, 1)})
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         layers = nets.layers_of(nets.unflattened(self.weights_, self._shapes()))
         # Fold the standardisation into the first layer: onnxruntime would do it in float32.
         first = layers["weight_0"] / self.scale_
@@ -460,7 +461,8 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         self.learning_rate = learning_rate
         self.seed = seed
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
         x, y = self.knot_x_, self.knot_y_
         ends = (y[[1, -1]] - y[[0, -2]]) / (x[1] - x[0])
         slope = np.concatenate([ends[:1], np.diff(y) / np.diff(x), ends[1:]])

@@ -127,8 +127,9 @@ class RankwiseTransformation(Calibrator):
             self._warn_about_sign(scores)
         return super()._predict_in_domain(scores)
 
-    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        params = super()._parameters()
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters of the map as arrays."""
+        params = super().parameters()
         if self.input == "probabilities":
             params["floor_"] = np.log(np.asarray(self.log_floor_))
         return params

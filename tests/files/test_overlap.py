@@ -12,8 +12,8 @@ import pytest
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.pipeline.applying import RepairedRows, apply_model
-from cordcal.pipeline.loop import map_overlapped
+from cordcal.files.apply import ApplyOptions, RepairedRows, apply_model
+from cordcal.files.loop import map_overlapped
 from internals import warn
 
 
@@ -86,7 +86,7 @@ def inexact(tmp_path: Path, batch_bytes: Callable[[int], None]) -> RepairedRows:
         warnings.simplefilter("ignore")
         cord = cordcal.CORD().fit(p, q)
     files = (open_scores(tmp_path / f"{n}.npy", input="probabilities") for n in ("p", "q"))
-    return RepairedRows(cord, *files, dtype=None, with_direct=False, explain=False)
+    return RepairedRows(cord, *files, ApplyOptions())
 
 
 def test_apply_warns_once_a_report(inexact: RepairedRows, tmp_path: Path) -> None:

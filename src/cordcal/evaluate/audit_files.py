@@ -1,24 +1,30 @@
-"""Audit the probabilities of two files of any size, or fit a CORD on them."""
+"""Audit the probabilities of two files of any size, or fit a CORD on them.
+
+The parts of folders can be audited one by one, here or on other machines.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from cordcal._numeric.types import Kind
+from cordcal._errors import InputError
+from cordcal._numeric.types import Kind, NumPyArray
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.results import Pictures
-from cordcal.files.scores import ScoreFile
-from cordcal.pipeline.loop import (
+from cordcal.files.apply import Open, Run, run_locally
+from cordcal.files.loop import (
     OnError,
     Progress,
     Rows,
     original_and_prediction,
     process_batches,
 )
+from cordcal.files.scores import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.repair.construction import ConstructionState, RowSummary
 
@@ -59,10 +65,10 @@ def construct_from_files(
     skipped : Counter
         How many rows were skipped, by reason.
     """
-    state = cord._new_state(direct.classes)
+    state = cord.new_state(direct.classes)
     files = {"original": original.without_labels(), "direct": direct.without_labels()}
     skipped = append_rows(state, files, on_error, progress)
-    cord._constructed(state.construct())
+    cord.adopt_construction(state.construct())
     return skipped
 
 
@@ -204,3 +210,123 @@ def finish_audit(
         resamples=resamples,
     )
     return AuditedFiles(audit, total.pictures(class_names), str(total.fingerprint), skipped)
+
+
+# Parts.
+
+
+@dataclass(frozen=True, eq=False)
+class AuditPart:
+    """One part of an audit.
+
+    Attributes
+    ----------
+    original, direct : str
+        The files of its scores and of its direct probabilities.
+    vectors : mapping of str to ndarray
+        ``labels`` and ``weights`` of its rows, if they are in separate files.
+    """
+
+    original: str
+    direct: str
+    vectors: Mapping[str, NumPyArray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _PartState:
+    """What an audit needs of a part to fit the repair: its rows and their summary."""
+
+    rows: int
+    state: Any
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class _DescribePart:
+    readers: tuple[Open, Open]
+    on_error: OnError
+    with_state: bool
+
+    def __call__(self, part: AuditPart) -> _PartState:
+        files = _open_pair(self.readers, part)
+        if files is None:
+            return _PartState(0, None, None)
+        original, direct = files["original"], files["direct"]
+        names = original.class_names or direct.class_names
+        rows = original.rows
+        if rows is None:  # text, whose rows are counted when they are read
+            rows = sum(len(batch) for batch in original.without_labels())
+        if not self.with_state:
+            return _PartState(rows, None, names)
+        state = CORD().new_state(direct.classes, None)
+        unlabelled = {name: file.without_labels() for name, file in files.items()}
+        append_rows(state, unlabelled, self.on_error)
+        return _PartState(rows, state if state.classes else None, names)
+
+
+@dataclass(frozen=True)
+class _AuditPart:
+    readers: tuple[Open, Open]
+    repair: CORD | Lift
+    on_error: OnError
+
+    def __call__(self, item: tuple[AuditPart, int]) -> tuple[AuditStream | None, Counter[str]]:
+        part, first_row = item
+        files = _open_pair(self.readers, part)
+        if files is None:
+            return None, Counter()
+        audit_batch = partial(audit_rows, self.repair, files["original"].kind, shift=first_row)
+        return merge_audits(
+            self.repair, process_batches(files, audit_batch, on_error=self.on_error)
+        )
+
+
+def _open_pair(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile] | None:
+    paths = part.original, part.direct
+    original, direct = (reader(path) for reader, path in zip(readers, paths, strict=True))
+    if original.is_empty and direct.is_empty:
+        return None
+    original.attach(part.vectors)
+    return {"original": original, "direct": direct}
+
+
+def audit_parts(
+    readers: tuple[Open, Open],
+    inputs: Sequence[AuditPart],
+    *,
+    repair: CORD | Lift | None = None,
+    on_error: OnError = "stop",
+    run: Run = run_locally,
+) -> AuditedFiles:
+    """Audit parts; the numbers are those of all rows in one file.
+
+    Parameters
+    ----------
+    readers : tuple of callable
+        Open a part of the original and of the direct probabilities.
+    inputs : sequence of AuditPart
+        What to audit.
+    repair : CORD or Lift, optional
+        A fitted repair; by default one is fitted on all parts.
+    on_error : {"stop", "skip"}
+        What to do with an invalid row.
+    run : callable
+        Runs the work; by default in this process.
+
+    Returns
+    -------
+    audited : AuditedFiles
+        As of `audit_files`.
+    """
+    described = list(run(_DescribePart(readers, on_error, repair is None), inputs))
+    if not any(part.rows for part in described):
+        raise InputError("the parts", "have no rows", "pass at least one")
+    fitted = repair
+    if fitted is None:
+        states = (part.state for part in described if part.state is not None)
+        fitted = CORD().merge_states(states)
+    firsts = [sum(part.rows for part in described[:at]) for at in range(len(described))]
+    numbered = list(zip(inputs, firsts, strict=True))
+    total, skipped = merge_audits(fitted, run(_AuditPart(readers, fitted, on_error), numbered))
+    names = next((part.class_names for part in described if part.rows), None)
+    return finish_audit(total, skipped, class_names=names, fitted_here=repair is None)

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from cordcal._errors import InputError, collect_warnings, raise_first, row_error, warn
 from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Classes, Kind, NumPyArray
-from cordcal._validation.scores import DROP
+from cordcal._validation.scores import DROP, original_probabilities
 from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
 
 OnError = Literal["stop", "skip"]
 Rows = tuple[Batch, ...]
 """The same rows of one or more files."""
-Progress = Callable[[int, int], None]
-"""Called with the number of rows done and the number of all rows."""
+Progress = Callable[[int, int | None], None]
+"""Called with the number of rows done and, where it is known, the number of all rows."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,7 +51,7 @@ def process_batches(
     on_error : {"stop", "skip"}
         What to do with rows that the function refuses.
     progress : callable, optional
-        Called with the number of rows read, and of all rows.
+        Called with the number of rows read, and of all rows if that is known.
     """
 
     def work(rows: Rows) -> tuple[Result | None, Counter[str]]:
@@ -59,20 +59,32 @@ def process_batches(
         accepted = errors.apply(rows, function)
         return None if accepted is None else accepted[1], errors.counts
 
-    return map_overlapped(read_batches(list(files.values()), 0, progress), work)
+    return map_overlapped(read_batches(list(files.values()), progress), work)
 
 
-def read_batches(
-    files: Sequence[ScoreFile], start: int = 0, progress: Progress | None = None
-) -> Iterator[Rows]:
-    """Yield the same rows of every file from a row on, along the first one's batches."""
-    one, *others = files
-    spans = [(max(begin, start), stop) for begin, stop in one.spans if stop > start]
-    batches = [one.batches(start), *(other.along(spans) for other in others)]
-    for begin, _ in spans:
+def read_batches(files: Sequence[ScoreFile], progress: Progress | None = None) -> Iterator[Rows]:
+    """Yield the same rows of every file."""
+    size = min(file.batch_rows for file in files)
+    iterators = [file.batches(size) for file in files]
+    done = 0
+    while True:
+        rows = tuple(next(batches, None) for batches in iterators)
+        if all(batch is None for batch in rows):
+            return
+        counts = [done + (0 if batch is None else len(batch)) for batch in rows]
+        if len(set(counts)) > 1:
+            at = counts.index(max(counts))
+            other = counts.index(min(counts))
+            raise InputError(
+                files[other].path,
+                f"has {counts[other]:,} rows but {files[at].path} has more",
+                "both must hold the same rows",
+            )
         if progress is not None:
-            progress(begin, one.shape[0])
-        yield tuple(map(next, batches))
+            progress(done, files[0].rows)
+        done = counts[0]
+        yield rows  # type: ignore[misc]
+        del rows
 
 
 def original_and_prediction(
@@ -128,7 +140,11 @@ class RowErrors:
             names = " and ".join(source.name for source in self.files.values())
             raise error.with_argument(f"{names}: {error.argument}") from error
         if self.on_error == "stop":
-            named = error.select_rows(batch.numbers).with_argument(file.name)
+            path, row = file.place(int(batch.numbers[error.rows[0]]))
+            named = error.select_rows(batch.numbers)
+            if path != file.path:
+                named = named.offset_rows(row - int(named.rows[0]))
+            named = named.with_argument(f"{path} ({file.key})")
             if named.hint == DROP:
                 named = named.with_option_hint("on_error", "skip")
             raise named from error
@@ -155,7 +171,6 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     skipped : Counter
         How many rows were skipped, by reason.
     """
-    from cordcal._validation.scores import original_probabilities
 
     def check(rows: Rows) -> None:
         original_probabilities(rows[0].values, file.kind)
@@ -176,7 +191,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
         whole.weights,
         file.columns,
     )
-    return scores, np.concatenate([batch.numbers for batch in batches]), errors.counts
+    return scores, whole.numbers, errors.counts
 
 
 def map_overlapped(

@@ -12,12 +12,12 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.cli import main
+from cordcal.evaluate.audit_files import audit_files, construct_from_files
 from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.files import open_scores
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
-from cordcal.pipeline.auditing import audit_files, construct_from_files
 from cordcal.preserving import Outputs
 from errors import refused
 
