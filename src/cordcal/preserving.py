@@ -302,7 +302,8 @@ class PreservingCalibrator(Estimator):
                 prediction_given=prediction is not None,
             )
         self.confidence_ = self._measure_confidence(original, truth, weight)
-        if self.confidence_ is not None and isinstance(self.repair_, Lift):
+        is_lifted = isinstance(self.repair_, Lift)
+        if self.confidence_ is not None and is_lifted and not caveats:
             warn_about(bound_caveats(self.confidence_.sentence))
         return self
 

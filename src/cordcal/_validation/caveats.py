@@ -128,10 +128,11 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
-        caveats += [
-            no_errors(original.prediction, labels, weight),
-            *_unseen_classes(counted, original.classes, names),
-        ]
+        if not any(caveats):  # one of those would explain these
+            caveats += [
+                no_errors(original.prediction, labels, weight),
+                *_unseen_classes(counted, original.classes, names),
+            ]
     expected = None if by_argmax else "majority"
     return [caveat for caveat in caveats if caveat is not None and caveat.key != expected]
 
