@@ -352,9 +352,10 @@ class CORD(FittedRepair):
         weights = self.fitted_weights(dtype)
         return dispatch.repair_foreign(original, direct, prediction, self.eta_, dtype, weights)
 
-    def _explain(
+    def explain_checked(
         self, original: Array, direct: Array, prediction: Predictions | None
     ) -> Explanation:
+        """Explain rows with checked predictions."""
         return _explained(original, direct, prediction, self.eta_, self.fitted_weights())
 
     def to_state(self) -> tuple[Arrays, Meta]:

@@ -310,9 +310,10 @@ class Lift(FittedRepair):
         mass, rest = self._confidence(state)
         return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
-    def _explain(
+    def explain_checked(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
+        """Explain rows with checked predictions."""
         weights = self.fitted_weights()
         states = list(dispatch.row_states(original, direct, prediction, weights))
         state = RowState(
