@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -122,3 +126,22 @@ def test_check_counts_what_rounding_would_move() -> None:
     checked = cordcal.check(rows, original=[1, 0, 0], gates=[Gate("tpcr", 0.0)])
     assert checked.n_moved_by_rounding == 1
     assert checked.to_dict()["n_moved_by_rounding"] == 1
+
+
+def test_apply_rounds_to_decimals(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    logits, labels = biased(300, bias=0.0)
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    cordcal.save(model, tmp_path / "m.safetensors")
+    np.savez(tmp_path / "new.npz", logits=logits)
+    output = tmp_path / "out.csv"
+    files = (str(tmp_path / "m.safetensors"), str(tmp_path / "new.npz"), "--output", str(output))
+    assert call("apply", *files, "--decimals", "2")[0] == 0
+    lines = [line.split(",")[-5:] for line in output.read_text("utf-8").splitlines()[1:]]
+    values = [[Decimal(cell) for cell in line] for line in lines]
+    assert all(sum(row) == 1 for row in values)
+    assert [row.index(max(row)) for row in values] == logits.argmax(axis=1).tolist()
+    code, _, error = call("apply", *files, "--force", "--decimals", "-1")
+    assert code != 0
+    assert "pass a whole number" in error

@@ -84,6 +84,14 @@ def apply(
         OutputDtype | None,
         typer.Option("--dtype", help="Dtype of the output; by default that of the scores."),
     ] = None,
+    decimals: Annotated[
+        int | None,
+        typer.Option(
+            "--decimals",
+            help="Round for display: the decimals sum to one and keep the prediction on top. "
+            "Small classes become zero; not for metrics.",
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Add columns that explain each row's repair.")
     ] = False,
@@ -130,6 +138,7 @@ def apply(
     treatment = check_on_error(on_error)
     import cordcal
     from cordcal.files.apply import ApplyOptions, application, apply_model
+    from cordcal.repair.decimals import check_decimals
 
     if scores is not None and _are_swapped(model, scores):
         raise InputError(
@@ -174,6 +183,7 @@ def apply(
         class_names=class_names,
         names=names,
         dtype=None if dtype is None else dtype.value,
+        decimals=decimals,
         with_direct=with_direct,
         explain=explain,
         passthrough=not drop_rest and _holds_columns(output),
@@ -182,6 +192,8 @@ def apply(
         spreadsheet=spreadsheet,
     )
     work = application(fitted, files, options)
+    if decimals is not None:
+        check_decimals(decimals, work.dtype)  # before anything is written
     if in_parts:
         applied = apply_in_parts(work, output, scheduler=scheduler, resume=resume, overwrite=force)
     else:

@@ -52,6 +52,7 @@ from cordcal.files.output import (
     output_suffix,
 )
 from cordcal.files.scores import Batch, ScoreFile
+from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class ApplyOptions:
         The name of a column of probabilities; ``{class}`` stands for the class.
     dtype : str or None
         The dtype of the probabilities; by default that of the scores, at least float32.
+    decimals : int or None
+        Round the probabilities for display; they sum to one and keep the predictions.
     with_direct : bool
         Write the direct probabilities, too, as ``direct_{class}``.
     explain : bool
@@ -121,6 +124,7 @@ class ApplyOptions:
     class_names: tuple[str, ...] | None = None
     names: str = "p_{class}"
     dtype: str | None = None
+    decimals: int | None = None
     with_direct: bool = False
     explain: bool = False
     passthrough: bool = True
@@ -155,6 +159,15 @@ class ModelApplication(ABC):
     @abstractmethod
     def apply(self, rows: Rows) -> _Computed:
         """Return the probabilities of some rows."""
+
+    def rounded(self, repaired: NumPyArray, prediction: npt.NDArray[np.integer[Any]]) -> NumPyArray:
+        """Return the probabilities with the decimals that were asked for."""
+        if self.options.decimals is None:
+            return repaired
+        decimals = check_decimals(self.options.decimals, self.dtype)
+        rule = self.model.rule_
+        weights = None if rule is None else rule.weights
+        return round_to_decimals(repaired, prediction, decimals, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +204,8 @@ class CalibratedRows(ModelApplication):
             extra = _explanation_columns(
                 self.model.repair_.explain(original, outputs.direct, prediction=outputs.prediction)
             )
-        return _Computed(outputs.repaired, outputs.direct, outputs.prediction, extra)
+        repaired = self.rounded(outputs.repaired, outputs.prediction)
+        return _Computed(repaired, outputs.direct, outputs.prediction, extra)
 
 
 class RepairedRows(ModelApplication):
@@ -218,7 +232,7 @@ class RepairedRows(ModelApplication):
         if self.options.explain:
             explanation = self.model.explain(original, second.values, prediction=prediction)
             extra = _explanation_columns(explanation)
-        return _Computed(repaired, second.values, prediction, extra)
+        return _Computed(self.rounded(repaired, prediction), second.values, prediction, extra)
 
 
 def application(model: Any, files: Sequence[ScoreFile], options: ApplyOptions) -> ModelApplication:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import dtype_name
-from cordcal._numeric.types import DType, Floats, Predictions, Vector
+from cordcal._numeric.types import DType, Floats, Vector
 
 # The largest number of decimals at which two multiples are different numbers of the dtype.
 MOST_DECIMALS = {"float64": 15, "float32": 6, "float16": 3}
@@ -35,7 +36,7 @@ def check_decimals(decimals: object, dtype: DType) -> int:
 
 def round_to_decimals(
     probabilities: Floats,
-    prediction: Predictions,
+    prediction: npt.NDArray[np.integer],
     decimals: int,
     class_weights: Vector | None = None,
 ) -> Floats:
