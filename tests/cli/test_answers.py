@@ -133,7 +133,7 @@ def test_json_has_the_counts_and_the_steps(call, files: Path) -> None:
     result = json.loads(output)
     assert (code, result["n"], result["n_failed"], result["n_emitted_other"]) == (0, ROWS, 1, 7)
     assert result["class_names"] == list("ABCD")
-    assert result["then"][0] == "cordcal compare scores.parquet"
+    assert result["then"][0] == "cordcal compare scores.parquet --groups-column group"
 
 
 def test_answers_without_labels_are_written_with_a_hint(call, files: Path) -> None:
@@ -144,6 +144,22 @@ def test_answers_without_labels_are_written_with_a_hint(call, files: Path) -> No
     assert "next step" not in output
     assert "--labels FILE --join ID" in errors
     assert (files / "s.csv").read_text().startswith("id,logprob_A,logprob_B,logprob_C,logprob_D,em")
+
+
+def test_a_cut_file_is_refused_or_read_without_its_end(call, files: Path) -> None:
+    path = files / "replies.jsonl"
+    path.write_text(path.read_text() + '{"custom_id": "q1", "resp')
+    code, _, errors = call(*CONVERT, "--output", "scores.parquet")
+    assert code == 2
+    assert f"row {ROWS + 1} is not valid JSON" in errors
+    code, output, errors = call(*CONVERT, "--on-error", "skip", "--output", "scores.parquet")
+    assert code == 0
+    assert "skipped 1 row: is not valid JSON" in errors
+    for line in output.splitlines():
+        if line.startswith(("next step: cordcal fit", "next step: cordcal a")):
+            code, output, _ = call(*shlex.split(line.removeprefix("next step: "))[1:])
+            assert code == 0, line
+    assert "1 omitted, because they are not JSON" in output
 
 
 def test_mistakes_write_nothing(call, files: Path) -> None:

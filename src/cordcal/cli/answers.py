@@ -127,7 +127,26 @@ def answers(
         )
         if used:
             raise InputError(used[0], "has no effect with --with", "leave it out")
-        _write_back(sources, output, calibrated, join, force=force, json=json)
+        from cordcal.llm import write_answers
+
+        written = write_answers(
+            output,
+            *sources,
+            calibrated=calibrated,
+            join=join,
+            on_error=check_on_error(on_error),
+            overwrite=force,
+        )
+        if json:
+            show_json({**written.to_dict(), "output": output})
+            return
+        echo(f"{output}: {written.n:,} lines, with calibrated, prediction and confidence added")
+        for count, what in (
+            (written.n_unmatched, f"without a row in {calibrated}, written as they were"),
+            (written.n_omitted, "omitted, because they are not JSON"),
+        ):
+            if count:
+                echo(f"{count:,} {what}")
         return
     from cordcal.llm import read_answers
 
@@ -145,7 +164,23 @@ def answers(
         on_error=check_on_error(on_error),
     )
     table.write(output, overwrite=force)
-    steps = _next_steps(sources, output, join, has_labels=table.summary.n_unlabelled == 0)
+    again = [] if join is None else ["--join", join]
+    if on_error == "skip":
+        again += ["--on-error", "skip"]
+    grouped = [] if table.groups is None else ["--groups-column", "group"]
+    back = ["--with", "repaired.parquet", "--output", "calibrated.jsonl"]
+    commands = [
+        ["compare", output, *grouped],
+        ["fit", output, "--output", "model.safetensors"],
+        ["apply", "model.safetensors", output, "--output", "repaired.parquet"],
+        ["answers", *sources, *back, *again],
+    ]
+    steps = [
+        shlex.join(["cordcal", *command])
+        for command in commands
+        # Rows without a label cannot be fitted on, and stdin cannot be read again.
+        if not table.summary.n_unlabelled and "-" not in command
+    ]
     echo_skipped(table.skipped)
     if json:
         summary = table.summary.to_dict()
@@ -174,40 +209,3 @@ def _reading_options(*values: str | None) -> list[str]:
     }
     pairs = zip(defaults.items(), values, strict=True)
     return [name for (name, default), value in pairs if value != default]
-
-
-def _next_steps(
-    sources: list[str], output: str, join: str | None, *, has_labels: bool
-) -> list[str]:
-    """Return the commands to run next, from the table to calibrated lines."""
-    if not has_labels:
-        return []
-    commands = [
-        ["compare", output],
-        ["fit", output, "--output", "model.safetensors"],
-        ["apply", "model.safetensors", output, "--output", "repaired.parquet"],
-    ]
-    if "-" not in sources:  # stdin cannot be read again
-        back = ["answers", *sources, "--with", "repaired.parquet", "--output", "calibrated.jsonl"]
-        commands.append(back if join is None else [*back, "--join", join])
-    return [shlex.join(["cordcal", *command]) for command in commands]
-
-
-def _write_back(
-    sources: list[str],
-    output: str,
-    calibrated: str,
-    join: str | None,
-    *,
-    force: bool,
-    json: bool,
-) -> None:
-    from cordcal.llm import write_answers
-
-    written = write_answers(output, *sources, calibrated=calibrated, join=join, overwrite=force)
-    if json:
-        show_json({**written.to_dict(), "output": output})
-        return
-    echo(f"{output}: {written.n:,} lines with calibrated, prediction and confidence")
-    if written.n_unmatched:
-        echo(f"{written.n_unmatched:,} lines without a row in {calibrated}, written as they were")

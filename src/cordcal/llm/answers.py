@@ -553,10 +553,13 @@ class WrittenAnswers(Record):
     n_unmatched : int
         Lines without calibrated probabilities, written as they were: their request failed, or
         the table has no such identifier.
+    n_omitted : int
+        Lines that are not JSON objects.
     """
 
     n: int
     n_unmatched: int
+    n_omitted: int
 
 
 def write_answers(
@@ -564,6 +567,7 @@ def write_answers(
     *sources: str | os.PathLike[str],
     calibrated: str | os.PathLike[str],
     join: str | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
     overwrite: bool = True,
 ) -> WrittenAnswers:
     r"""Write the lines of answers with their calibrated probabilities added.
@@ -581,13 +585,15 @@ def write_answers(
         A table that ``cordcal apply`` wrote from the table of these answers, with its ``id``.
     join : str, optional
         The field of the identifier, as for `read_answers`.
+    on_error : {"stop", "skip"}
+        What to do with lines that are not JSON objects: stop at the first, or omit them.
     overwrite : bool
         Whether an existing file may be replaced.
 
     Returns
     -------
     written : WrittenAnswers
-        How many lines were written, and how many have no row in the table.
+        How many lines were written, have no row in the table, or were omitted.
 
     Examples
     --------
@@ -605,7 +611,7 @@ def write_answers(
     """
     rows = _read_calibrated(os.fspath(calibrated))
     source = read_source(sources)
-    if source.errors:
+    if source.errors and on_error == "stop":
         raise source.errors[0]
     ids = identify(source, id_field(source, [], join))
     matched = {at: rows[key] for at, key in ids.items() if key in rows}
@@ -642,7 +648,7 @@ def write_answers(
     else:
         with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
             file.writelines(encoded())
-    return WrittenAnswers(len(lines), len(lines) - len(matched))
+    return WrittenAnswers(len(lines), len(lines) - len(matched), len(source.errors))
 
 
 def _read_calibrated(path: str) -> dict[str, Json]:
