@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from cordcal._errors import InputError
+from cordcal.files.disk import replacing
 from cordcal.files.output import OutputFormat, OutputRows
 from cordcal.files.tables import size_of
 from cordcal.files.text import JSON, decode_json, encode_json
@@ -65,9 +69,13 @@ class TableWriter(ABC):
     def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
         self.file, self.format = file, format
 
-    @abstractmethod
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
+        return self.encode_table(output_table(rows, self.format))
+
+    @abstractmethod
+    def encode_table(self, table: pa.Table) -> Any:
+        """Return a table as `write` takes it."""
 
     @abstractmethod
     def write(self, encoded: Any) -> None:
@@ -82,9 +90,8 @@ class _ArrowWriter(TableWriter):
 
     _writer: Any = None
 
-    def encode(self, rows: OutputRows) -> pa.Table:
+    def encode_table(self, table: pa.Table) -> pa.Table:
         """Return a table of one chunk; JSON values become text."""
-        table = output_table(rows, self.format)
         for at, field in enumerate(table.schema):
             if field.metadata == JSON and field.type == pa.string():
                 plain = decode_json(_combined(table.column(at)))
@@ -152,9 +159,9 @@ class FeatherWriter(_ArrowWriter):
 class _TextWriter(TableWriter):
     """A line for each row."""
 
-    def encode(self, rows: OutputRows) -> list[Any]:
+    def encode_table(self, table: pa.Table) -> list[Any]:
         """Return the lines as bytes."""
-        return self._encode(output_table(rows, self.format))
+        return self._encode(table)
 
     def _encode(self, table: pa.Table) -> list[Any]:
         if size_of(table) > _MAX_TEXT_BYTES and len(table) > 1:
@@ -270,6 +277,42 @@ WRITERS: dict[str, type[TableWriter]] = {
     ".csv": CsvWriter,
     ".jsonl": JsonlWriter,
 }
+
+
+def write_table(
+    path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = True
+) -> None:
+    """Write columns as a table, in the format of the suffix, completely or not at all."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITERS:
+        raise InputError(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, which is not that of a table",
+            f"use one of {', '.join(WRITERS)}",
+        )
+    table = as_table(columns)
+    if suffix == ".jsonl":
+        for name, column in columns.items():
+            if isinstance(column, np.ndarray) and not np.isfinite(column).all():
+                raise InputError(
+                    os.fspath(path),
+                    f"cannot hold the infinite values of {name!r}: JSON has no word for them",
+                    "write a Parquet, Feather or CSV file",
+                )
+    with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
+        writer = WRITERS[suffix](file, OutputFormat(classes=0))
+        writer.write(writer.encode_table(table))
+        writer.close()
+
+
+def as_table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table of Arrow; sequences hold text or None."""
+    return pa.table(
+        {
+            name: pa.array(column, None if isinstance(column, np.ndarray) else pa.string())
+            for name, column in columns.items()
+        }
+    )
 
 
 # Values as text.
