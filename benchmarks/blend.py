@@ -80,7 +80,7 @@ def measured(path: str, size: str, seed: int, boost: bool) -> dict[str, object] 
         rows = (original.probabilities, model.predict_checked(original))
         repairs = {
             "CORD": CORD().fit(*rows, prediction=original.prediction),
-            "lift": Lift()._fit(
+            "lift": Lift().fit_checked(
                 *rows, labels[fit], original.prediction, None, held_out=held_out.masses
             ),
         }

@@ -170,7 +170,7 @@ def measure(estimator: Any, rows: Rows) -> Cell:
     for name, prediction_rule in (("", "argmax"), (" rule", rule)):
         repairs = {
             "CORD": CORD(rule=prediction_rule).fit(fit, direct, prediction=keep),
-            "lift": Lift(rule=prediction_rule)._fit(
+            "lift": Lift(rule=prediction_rule).fit_checked(
                 fit, direct, y_fit, keep, None, held_out=masses
             ),
         }

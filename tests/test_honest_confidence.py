@@ -152,8 +152,12 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
     labels = rng.integers(0, 3, 60)
     logits = 1.2 * np.eye(3)[labels] + rng.normal(size=(60, 3))
     weight = rng.integers(0, 4, 60)
-    weighted = PreservingCalibrator().fit(logits, labels, sample_weight=weight.astype(float))
-    repeated = PreservingCalibrator().fit(np.repeat(logits, weight, 0), np.repeat(labels, weight))
+    weighted = cordcal.PreservingCalibrator().fit(
+        logits, labels, sample_weight=weight.astype(float)
+    )
+    repeated = cordcal.PreservingCalibrator().fit(
+        np.repeat(logits, weight, 0), np.repeat(labels, weight)
+    )
     np.testing.assert_allclose(
         weighted.predict_proba(logits), repeated.predict_proba(logits), rtol=0, atol=1e-9
     )

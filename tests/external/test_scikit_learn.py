@@ -33,7 +33,7 @@ EXPECTED_FAILURES = {
 NEAR_TOLERANCE = {
     "test_check_estimator[PreservingCalibratedClassifierCV()-"
     f"check_sample_weight_equivalence_on_{kind}_data]": (
-        "weights equal repeated rows to 5e-7 of a probability of 0.04, and the check asks for 1e-7; "
+        "weights equal repeated rows to 5e-7 of a probability of 0.04, the check asks for 1e-7; "
         "tests/test_honest_confidence.py asks for 1e-9 without an estimator in front"
     )
     for kind in ("dense", "sparse")
