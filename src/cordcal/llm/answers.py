@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 OTHER = "other"
 # The columns of a table share this, by which every command recognises the scores.
 PREFIX = "logprob_"
+# Forms of tokens to keep: more than the tokens that models answer with.
+_MAX_FORMS = 2**14
 
 
 @dataclass(frozen=True)
@@ -324,6 +327,7 @@ def read_answers(
         raise InputError(
             "variants", f"is {variants!r}", f"pass one of {', '.join(TOKEN_FORMS)}, or a function"
         )
+    form = lru_cache(_MAX_FORMS)(form)
     named_options = None if options is None else parse_options(options)
     source = read_source(sources)
     label_lines, group_lines = (
