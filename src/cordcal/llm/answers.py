@@ -247,8 +247,9 @@ def read_answers(
 
     Every line is one question.  Supported are replies of chat and completion APIs with their top
     log-probabilities, also as lines of a Batch API; samples of lm-evaluation-harness
-    (``--log_samples``); mappings of options to log-probabilities (``"logprobs"``); and stated
-    probability vectors (``"probabilities"``).  The question's options (``"options"`` or
+    (``--log_samples``); logs of Inspect (``.eval`` or JSON); mappings of options to
+    log-probabilities (``"logprobs"``); and stated probability vectors (``"probabilities"``), also
+    of vLLM's ``/classify``.  The question's options (``"options"`` or
     ``"choices"``) and its right answer may be on the same line.
 
     Labels and groups of other files are matched by identifier, so the order of lines does not
@@ -258,7 +259,7 @@ def read_answers(
     Parameters
     ----------
     *sources : path
-        JSONL files, folders of them, or patterns such as ``"out/samples_mmlu_*.jsonl"``; ``-``
+        JSONL files or logs, folders of them, or patterns such as ``"out/samples_mmlu_*.jsonl"``; ``-``
         reads stdin.
     options : str or sequence of str, optional
         The options of all questions, if the lines do not list them: ``"ABCD"`` or
