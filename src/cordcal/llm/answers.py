@@ -259,7 +259,7 @@ def read_answers(
     Parameters
     ----------
     *sources : path
-        JSONL files or logs, folders of them, or patterns such as ``"out/samples_mmlu_*.jsonl"``; ``-``
+        JSONL files or logs, folders of them, or patterns: ``"out/samples_mmlu_*.jsonl"``; ``-``
         reads stdin.
     options : str or sequence of str, optional
         The options of all questions, if the lines do not list them: ``"ABCD"`` or

@@ -108,6 +108,7 @@ def _parts(path: str) -> list[str]:
 def read_log(path: str) -> tuple[JsonLines, str | None] | None:
     """Return the samples of a log of Inspect and its task; None for another file."""
     suffix = Path(path).suffix.lower()
+    samples: Any
     if suffix == ".eval":
         members = read_zip(path)
         header = members.get("header.json") or members.get("_journal/start.json") or b"null"
