@@ -197,10 +197,20 @@ print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "
 # tokens               lines that have ``num_tokens``, or log-probabilities token by token
 # ===================  ===================================================================
 #
+# Inspect
+# -------
+# Logs of Inspect (``.eval`` or JSON) are read without Inspect, if the evaluation was run with
+# ``--logprobs --top-logprobs 20``. The ``id`` is the task and the sample; samples that failed are
+# counted.
+#
+# .. code-block:: console
+#
+#    $ cordcal answers logs/*.eval --output scores.parquet
+#
 # vLLM
 # ----
-# Replies of its server are those of the chat API and are read as they are. Offline, write one line
-# per question:
+# Replies of its server are those of the chat API and are read as they are, and so are replies of
+# ``/classify``, one per line. Offline, write one line per question:
 #
 # .. code-block:: python
 #

@@ -92,6 +92,25 @@ def test_the_commands_that_it_prints_run(call, files: Path) -> None:
         assert math.fsum(calibrated.values()) == pytest.approx(1.0)
 
 
+def test_compare_prints_groups_the_worst_first(call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    lines = []
+    for row in range(3 * ROWS):
+        right, skill = int(rng.integers(2)), (0.0, 1.0, 4.0)[row % 3]
+        masses = rng.dirichlet(1.0 + skill * np.eye(2)[right])
+        line = {"id": row, "logprobs": np.log(masses).tolist(), "answer": right}
+        lines.append({**line, "subject": ("law", "physics", "history")[row % 3]})
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert call("answers", "plain.jsonl", "--output", "scores.parquet")[0] == 0
+    compare = ("compare", "scores.parquet", "--calibrator", "ts,vs")
+    code, output, _ = call(*compare, "--groups-column", "group")
+    assert code == 0
+    assert "guessing is right in 50.0 %" in " ".join(output.split())
+    places = [output.index(subject) for subject in ("law", "physics", "history")]
+    assert places == sorted(places)
+    assert "guessing" not in call(*compare)[1]
+
+
 def read(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 

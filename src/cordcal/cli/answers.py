@@ -36,8 +36,8 @@ def answers(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="JSONL files, folders or patterns: replies of APIs, samples of "
-            "lm-evaluation-harness, plain lines.",
+            help="Files, folders or patterns: replies of APIs, samples of lm-evaluation-harness, "
+            "logs of Inspect, plain lines.",
         ),
     ],
     output: Annotated[

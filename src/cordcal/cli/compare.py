@@ -244,5 +244,8 @@ def present(
         show("", terminal.Bullets(data.reading), wide=wide)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
     show(table, wide=wide)
+    by_group = terminal.groups_table(data)
+    if by_group is not None:
+        show(by_group, wide=wide)
     for key, reason in data.left_out.items():
         echo(f"not run: {key}: {reason}")

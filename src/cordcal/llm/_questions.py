@@ -384,7 +384,8 @@ def _match_forms(
     values: Mapping[str, float], names: Sequence[str], read: ReadOptions
 ) -> dict[str, int]:
     by_form = {read.form(name): index for index, name in enumerate(names)}
-    return {token: by_form[read.form(token)] for token in values if read.form(token) in by_form}
+    indices = {token: by_form.get(read.form(token)) for token in values}
+    return {token: index for token, index in indices.items() if index is not None}
 
 
 def _log_sum_exp(values: Sequence[float]) -> float:

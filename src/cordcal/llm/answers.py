@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 OTHER = "other"
 # The columns of a table share this, by which every command recognises the scores.
 PREFIX = "logprob_"
+# Forms of tokens to keep: more than the tokens that models answer with.
+_MAX_FORMS = 2**14
 
 
 @dataclass(frozen=True)
@@ -244,8 +247,9 @@ def read_answers(
 
     Every line is one question.  Supported are replies of chat and completion APIs with their top
     log-probabilities, also as lines of a Batch API; samples of lm-evaluation-harness
-    (``--log_samples``); mappings of options to log-probabilities (``"logprobs"``); and stated
-    probability vectors (``"probabilities"``).  The question's options (``"options"`` or
+    (``--log_samples``); logs of Inspect (``.eval`` or JSON); mappings of options to
+    log-probabilities (``"logprobs"``); and stated probability vectors (``"probabilities"``), also
+    of vLLM's ``/classify``.  The question's options (``"options"`` or
     ``"choices"``) and its right answer may be on the same line.
 
     Labels and groups of other files are matched by identifier, so the order of lines does not
@@ -255,7 +259,7 @@ def read_answers(
     Parameters
     ----------
     *sources : path
-        JSONL files, folders of them, or patterns such as ``"out/samples_mmlu_*.jsonl"``; ``-``
+        JSONL files or logs, folders of them, or patterns: ``"out/samples_mmlu_*.jsonl"``; ``-``
         reads stdin.
     options : str or sequence of str, optional
         The options of all questions, if the lines do not list them: ``"ABCD"`` or
@@ -324,6 +328,7 @@ def read_answers(
         raise InputError(
             "variants", f"is {variants!r}", f"pass one of {', '.join(TOKEN_FORMS)}, or a function"
         )
+    form = lru_cache(_MAX_FORMS)(form)
     named_options = None if options is None else parse_options(options)
     source = read_source(sources)
     label_lines, group_lines = (

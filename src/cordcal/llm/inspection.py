@@ -32,6 +32,7 @@ from cordcal.llm.sources import (
     harness_samples,
     is_harness_summary,
     read_json_lines,
+    read_log,
 )
 
 _HARNESS = "samples of lm-evaluation-harness"
@@ -49,7 +50,7 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
     ----------
     path : path
         A file of answers in one of the layouts of `read_answers`, or a summary
-        (``results_*.json``) of lm-evaluation-harness.
+        (``results_*.json``) of lm-evaluation-harness; of other files only the beginning is read.
 
     Returns
     -------
@@ -71,11 +72,16 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
     """
     if not Path(path).is_file():
         return None
+    log = read_log(os.fspath(path))
+    if log is not None:
+        return _describe(path, "samples of Inspect", list(log[0].lines.values()))
     summary = _read_summary(path)
     if summary is not None:
         return _describe_summary(path, summary)
     layout = next(filter(None, map(_layout, _first_lines(path))), None)
-    return None if layout is None else _describe(path, layout)
+    if layout is None:
+        return None
+    return _describe(path, layout, list(read_json_lines(path).lines.values()))
 
 
 def _first_lines(path: str | os.PathLike[str]) -> Iterator[Json]:
@@ -112,8 +118,9 @@ def _layout(line: Json) -> str | None:
     return None
 
 
-def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
-    lines = list(read_json_lines(path).lines.values())
+def _describe(
+    path: str | os.PathLike[str], layout: str, lines: Sequence[Json]
+) -> dict[str, object]:
     guess = None if any(map(find_options, lines)) else _guess_options(lines)
     try:
         answers: Answers | None = read_answers(path, options=guess, on_error="skip")

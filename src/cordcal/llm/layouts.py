@@ -1,7 +1,7 @@
 """Layouts of answers: where a line has its options, scores, right answer and identifier.
 
-Supported are replies of chat and completion APIs, also inside the lines of a Batch API, samples of
-lm-evaluation-harness, and plain mappings or lists of numbers.
+Supported are replies of chat, completion and classification APIs, also inside the lines of a Batch
+API, samples of lm-evaluation-harness and Inspect, and plain mappings or lists of numbers.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _MAX_INT = int(sys.float_info.max)
 
 
 def letters_for(options: Sequence[str]) -> tuple[str, ...]:
-    """Return the letters that may stand for options; none if they are short names already.
+    """Return the letters that may stand for options; none if they are letters themselves.
 
     Examples
     --------
     >>> letters_for(["a cat", "a dog"]), letters_for(["Y", "N"])
     (('A', 'B'), ())
     """
-    if all(len(option) == 1 for option in options) and len(set(options)) == len(options):
+    are_letters = all(len(option) == 1 and option.isalpha() for option in options)
+    if are_letters and len(set(options)) == len(options):
         return ()
     return option_letters(len(options))
 
@@ -168,11 +169,12 @@ def _harness_requests(line: Json) -> list[tuple[str, str]] | None:
 
 
 def _places(line: Json) -> Iterator[Json]:
-    """Yield the objects of a line that may have its fields: itself and the harness's document."""
+    """Yield the objects of a line that may have its fields: itself, its document or metadata."""
     yield line
-    document = line.get("doc")
-    if isinstance(document, Mapping):
-        yield document
+    for name in ("doc", "metadata"):  # of the harness, and of Inspect
+        document = line.get(name)
+        if isinstance(document, Mapping):
+            yield document
 
 
 def _as_texts(value: object) -> tuple[str, ...] | None:
@@ -228,10 +230,9 @@ def find_label(line: Json, field: str | None) -> object:
         return find_field(line, field)
     if is_harness_sample(line) and line.get("target") is not None:
         return line["target"]
-    return next(
-        (place[name] for place in _places(line) for name in _LABEL_FIELDS if _has(place, name)),
-        None,
-    )
+    labels = (place[name] for place in _places(line) for name in _LABEL_FIELDS if _has(place, name))
+    label = next(labels, None)
+    return label[0] if isinstance(label, list) and len(label) == 1 else label
 
 
 def find_field(line: Json, field: str) -> object:
@@ -287,6 +288,11 @@ def find_scores(line: Json, is_option: Callable[[str], bool]) -> ListedScores | 
             stated = _as_numbers(place.get(field))
             if stated is not None:
                 return ListedScores(stated, "stated")
+    classified = _as_list(body.get("data"))  # of vLLM's /classify
+    if len(classified) == 1 and isinstance(classified[0], Mapping):
+        stated = _as_numbers(classified[0].get("probs"))
+        if stated is not None:
+            return ListedScores(stated, "stated")
     reply = first_reply(body)
     if reply is not None:
         return _tokens_of_answer(reply.get("logprobs"), is_option)
@@ -308,9 +314,9 @@ def first_reply(body: Json) -> Json | None:
 
 
 def response_body(line: Json) -> Json:
-    """Return the reply inside a line of a Batch API, or the line itself."""
+    """Return the reply inside a line of a Batch API or a sample of Inspect, or the line itself."""
     response = line.get("response")
-    body = response.get("body", response) if isinstance(response, Mapping) else line
+    body = response.get("body", response) if isinstance(response, Mapping) else line.get("output")
     return body if isinstance(body, Mapping) else line
 
 

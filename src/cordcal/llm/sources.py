@@ -11,9 +11,10 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cordcal._errors import InputError
-from cordcal.files.disk import parts_of, read_whole
+from cordcal.files.disk import parts_of, read_whole, read_zip
 from cordcal.llm.layouts import Json, find_field, find_id, is_harness_sample, request_failed
 
 ID_FIELDS = ("custom_id", "doc_id", "question_id", "id")
@@ -37,17 +38,14 @@ class SourceLine:
         The number of the line, from 0; empty lines do not count.
     line : mapping
         The JSON object.
+    task : str or None
+        The task of a sample of lm-evaluation-harness or Inspect, which the line does not have.
     """
 
     path: str
     row: int
     line: Json
-
-    @property
-    def task(self) -> str | None:
-        """The task of a sample of lm-evaluation-harness, which only its file's name has."""
-        name = _SAMPLES.fullmatch(Path(self.path).stem)
-        return name[1] if name is not None and is_harness_sample(self.line) else None
+    task: str | None = None
 
     def group(self) -> str | None:
         """Return the subject or the task, if the line or the name of its file has one."""
@@ -83,25 +81,65 @@ class Source:
 
 
 def read_source(paths: Sequence[str | os.PathLike[str]]) -> Source:
-    """Read the lines of files, folders and patterns; of folders the files ``*.jsonl``."""
+    """Read the lines of files, folders and patterns; of folders JSONL and logs of Inspect."""
     source = Source([], [], [])
     for path in paths:
         for part in _parts(os.fspath(path)):
-            file = read_json_lines(part)
+            file, task = read_log(part) or (read_json_lines(part), None)
+            named = _SAMPLES.fullmatch(Path(part).stem)
             source.errors.extend(file.errors.values())
             for row, line in file.lines.items():
                 kind = source.failed if request_failed(line) else source.lines
-                kind.append(SourceLine(file.path, row, line))
+                if named is not None and is_harness_sample(line):
+                    task = named[1]
+                kind.append(SourceLine(file.path, row, line, task))
     return source
 
 
 def _parts(path: str) -> list[str]:
     if not Path(path).is_dir():
         return parts_of(path) or [path]
-    files = sorted(Path(path).rglob("*.jsonl"))
+    files = sorted(file for suffix in ("jsonl", "eval") for file in Path(path).rglob(f"*.{suffix}"))
     if not files:
-        raise InputError(path, "has no file *.jsonl", "pass the folder of the answers")
+        raise InputError(path, "has no file *.jsonl or *.eval", "pass the folder of the answers")
     return list(map(os.fspath, files))
+
+
+def read_log(path: str) -> tuple[JsonLines, str | None] | None:
+    """Return the samples of a log of Inspect and its task; None for another file."""
+    suffix = Path(path).suffix.lower()
+    samples: Any
+    if suffix == ".eval":
+        members = read_zip(path)
+        header = members.get("header.json") or members.get("_journal/start.json") or b"null"
+        texts = [members[name] for name in sorted(members) if name.startswith("samples/")]
+        log = _parse_json(header)
+        samples = list(map(_parse_json, texts))
+    elif suffix == ".json":
+        log = _parse_json(read_whole(path)[1])
+        samples = log.get("samples") if isinstance(log, Mapping) and "eval" in log else None
+        if not isinstance(samples, list):
+            return None
+    else:
+        return None
+    lines = {row: sample for row, sample in enumerate(samples) if isinstance(sample, dict)}
+    if not lines:
+        raise InputError(path, "has no samples", "pass the log of an evaluation that ran")
+    facts = log.get("eval") if isinstance(log, Mapping) else None
+    task = facts.get("task") if isinstance(facts, Mapping) else None
+    errors = {
+        row: InputError(path, "is not a JSON object", "write the log again", rows=[row])
+        for row in range(len(samples))
+        if row not in lines
+    }
+    return JsonLines(path, lines, errors), task if isinstance(task, str) else None
+
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 # Identifiers -------------------------------------------------------------------------------------
@@ -131,8 +169,9 @@ def id_field(source: Source, others: Sequence[JsonLines], join: str | None) -> s
 def identify(source: Source, field: str | None) -> dict[int, str]:
     """Return the identifier of each line by its position; lines without one are missing.
 
-    Samples of lm-evaluation-harness count within their task, so that is part of it.  Questions
-    without a field for it are numbered within their file.
+    Samples of lm-evaluation-harness and Inspect count within their task, so that is part of it,
+    as is the epoch of Inspect from the second on.  Questions without a field for it are numbered
+    within their file.
     """
     ids: dict[int, str] = {}
     first: dict[str, SourceLine] = {}
@@ -141,8 +180,11 @@ def identify(source: Source, field: str | None) -> dict[int, str]:
             key: str | None = f"{Path(line.path).stem}/{line.row}"
         else:
             key = find_id(line.line, field)
-            if field == "doc_id" and key is not None and line.task is not None:
+            if key is not None and line.task is not None:
                 key = f"{line.task}/{key}"
+            epoch = line.line.get("epoch")
+            if key is not None and isinstance(epoch, int) and epoch > 1:
+                key = f"{key}/{epoch}"
         if key is None:
             continue
         other = first.setdefault(key, line)

@@ -366,6 +366,47 @@ def comparison_table(
     return table
 
 
+# Groups on the console: as many as leave room for the rest; the report has all.
+_MAX_GROUPS = 8
+
+
+def groups_table(data: ReportData) -> FittingTable | None:
+    """Return the groups of the recommended calibrator, the worst first; None without groups."""
+    from rich.text import Text
+
+    # Every calibrator has the original's measures, in case that is recommended.
+    key, output = data.recommended or data.default or ORIGINAL
+    entry = next((entry for entry in data.calibrators if entry.key == key), data.calibrators[0])
+    groups = entry.pictures.groups
+    if not groups:
+        return None
+    shown = ("nll", "ece")
+    others = len(groups) - _MAX_GROUPS
+    table = FittingTable(
+        [
+            TerminalColumn("Group", text=True),
+            TerminalColumn("Rows"),
+            TerminalColumn("Accuracy"),
+            *(TerminalColumn(metric.upper()) for metric in shown),
+        ],
+        caption=f"{option_name(key, output)}, before → after; the worst group by NLL first; "
+        f"guessing is right in {100 / data.n_classes:.1f} %",
+        hint=f"--report shows {others} more groups" if others > 0 else "",
+    )
+    for group in groups[:_MAX_GROUPS]:
+        before = group.measures["original"]
+        after = group.measures.get(output, before)
+        cells = (
+            group.name,
+            f"{group.n:,}",
+            f"{100 * before['accuracy']:.1f} %",
+            *(format_change(metric, before, after) for metric in shown),
+        )
+        style = "dim" if group.small else ""
+        table.add(*(Text(printable(cell), style=style) for cell in cells))
+    return table
+
+
 def caveats_text(sentences: Iterable[str]) -> list[RenderableType]:
     """Return caveats in bold red, one per line."""
     from rich.text import Text
