@@ -388,7 +388,7 @@ def echo_skipped(skipped: Mapping[str, int]) -> None:
         echo_error(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
 
 
-def describe_changes(changed: int, rows: int, predictions: str = "predictions") -> str:
+def describe_changes(changed: int, rows: int) -> str:
     """Return how many predictions a calibrator would change without the repair.
 
     Examples
@@ -396,6 +396,7 @@ def describe_changes(changed: int, rows: int, predictions: str = "predictions") 
     >>> print(describe_changes(3, 200))
     the calibrator alone would change 3 predictions (1.50 %), the repaired probabilities change none
     """
+    predictions = "prediction" if changed == 1 else "predictions"
     return (
         f"the calibrator alone would change {changed:,} {predictions} "
         f"({100 * changed / max(rows, 1):.2f} %), the repaired probabilities change none"
