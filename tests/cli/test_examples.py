@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import softmax
 
@@ -43,6 +46,25 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
         np.savetxt(path, table, "%.17g", delimiter=",", header=heading, comments="")
 
 
+@pytest.fixture
+def _answers(tmp_path: Path) -> None:
+    """Replies of a Batch API, their labels and results, and samples of a task."""
+    top = [{"token": "A", "logprob": -0.5}, {"token": "B", "logprob": -1.5}]
+    body = {"choices": [{"logprobs": {"content": [{**top[0], "top_logprobs": top}]}}]}
+    sample = {"target": "0", "filtered_resps": [["-1.0", "True"], ["-2.0", "False"]]}
+    files = {
+        "replies.jsonl": {"custom_id": "q0", "response": {"status_code": 200, "body": body}},
+        "gold.jsonl": {"custom_id": "q0", "answer": "A"},
+        "out/samples_mmlu_law_2026-01-31T10-20-30.123456.jsonl": {"doc_id": 0, **sample},
+        "out/samples_mmlu_art_2026-01-31T10-20-30.123456.jsonl": {"doc_id": 0, **sample},
+    }
+    (tmp_path / "out").mkdir()
+    for name, line in files.items():
+        (tmp_path / name).write_text(json.dumps(line) + "\n")
+    row = {"id": "q0", "prediction": 0, "confidence": 0.75, "p_A": 0.75, "p_B": 0.25}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "repaired.parquet")
+
+
 def outputs(arguments: list[str]) -> list[str]:
     return [
         following
@@ -51,7 +73,7 @@ def outputs(arguments: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.usefixtures("_files")
+@pytest.mark.usefixtures("_files", "_answers")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("example", [text for text in EXAMPLES if text != "demo"])
 def test_example(call, tmp_path: Path, example: str) -> None:

@@ -540,6 +540,15 @@ def test_the_readers_of_scores_find_the_columns(
     assert scores.class_names == (None if names == ("0", "1") else names)
 
 
+def test_a_model_that_always_gives_the_first_option_is_read(tmp_path: Path) -> None:
+    """Rows in descending order look like the likeliest tokens, but these columns have names."""
+    lines = [{"options": ["yes", "no"], "logprobs": [-0.2 - at / 99, -2.0]} for at in range(20)]
+    answers = read_answers(written(tmp_path, *lines))
+    answers.write(tmp_path / "scores.parquet")
+    scores = cordcal.files.read_scores(tmp_path / "scores.parquet")
+    np.testing.assert_array_equal(scores.values, answers.scores)
+
+
 def test_the_table_is_a_frame(tmp_path: Path) -> None:
     import pyarrow as pa
 

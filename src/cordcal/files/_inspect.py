@@ -16,7 +16,12 @@ from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec, TextOptions
 from cordcal.files.disk import open_regular, parts_of
-from cordcal.files.kinds import MIN_ROWS_TO_JUDGE, check_whole_vectors, sum_deviation
+from cordcal.files.kinds import (
+    MIN_ROWS_TO_JUDGE,
+    check_whole_vectors,
+    may_be_ranks,
+    sum_deviation,
+)
 from cordcal.files.models import is_model, load
 from cordcal.files.scores import BATCH_BYTES, ScoreFile
 from cordcal.files.sources import ArraySource, TableSource, open_source, parse_labels
@@ -143,6 +148,8 @@ def _describe_table(source: TableSource, text: TextOptions) -> dict[str, Any]:
         summary = _ArraySummary(layout.key, (0, file.classes))
         for batch in file.without_labels():
             summary.add(batch.values)
+        if not may_be_ranks(names):
+            summary.top_k_problems.clear()
         summary.shape = (summary.rows, file.classes)
         summaries.append(summary)
         columns = {name: kind for name, kind in types.items() if name not in layout.columns}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cordcal._errors import InputError, raise_first, row_error
@@ -80,7 +82,18 @@ def check_whole_vectors(scores: NumPyArray, name: str) -> None:
         )
 
 
-def check_values(values: NumPyArray, name: str) -> None:
+def may_be_ranks(class_names: Sequence[str] | None) -> bool:
+    """Whether columns may be ranks: they have no names, or only numbers.
+
+    Examples
+    --------
+    >>> may_be_ranks(None), may_be_ranks(["1", "2"]), may_be_ranks(["yes", "no"])
+    (True, True, False)
+    """
+    return class_names is None or all(name.isdecimal() for name in class_names)
+
+
+def check_values(values: NumPyArray, name: str, class_names: Sequence[str] | None = None) -> None:
     """Refuse rows that are not whole vectors of finite numbers."""
     bad: Flags = np.isnan(values).any(axis=1) | (values == np.inf).any(axis=1)
     raise_first(
@@ -92,4 +105,5 @@ def check_values(values: NumPyArray, name: str) -> None:
             "per class",
         )
     )
-    check_whole_vectors(values, name)
+    if may_be_ranks(class_names):
+        check_whole_vectors(values, name)

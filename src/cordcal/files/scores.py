@@ -27,7 +27,7 @@ from cordcal.files.columns import (
     list_names,
 )
 from cordcal.files.disk import check_size, large_empty, no_rows
-from cordcal.files.kinds import check_values, check_whole_vectors, kind_of
+from cordcal.files.kinds import check_values, check_whole_vectors, kind_of, may_be_ranks
 from cordcal.files.sources import (
     ArrayRows,
     ArraySource,
@@ -423,7 +423,7 @@ class ScoreFile:
         self.dtype = self._rows.dtype if self._rows.dtype.kind == "f" else np.dtype(np.float64)
         sample = sample.astype(self.dtype, copy=False)
         finite = sample[np.isfinite(sample).all(axis=1)]
-        if len(finite):
+        if len(finite) and may_be_ranks(self.class_names):
             check_whole_vectors(finite, self.name)
         self.kind: Kind = input or (kind_of(self.key, finite) if len(finite) else "logits")
         if self.key == "repaired" and self.columns and input is None:
@@ -616,7 +616,7 @@ class ScoreFile:
             parts.append(part)
         self._check_lengths(count)
         batch = self._batch(parts, 0)
-        check_values(batch.values, self.name)
+        check_values(batch.values, self.name, self.class_names)
         values = as_matrix(batch.values, self.name)
         kind = self.kind
         return Scores(
