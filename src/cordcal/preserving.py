@@ -302,7 +302,7 @@ class PreservingCalibrator(Estimator):
                 prediction_given=prediction is not None,
             )
         self.confidence_ = self._measure_confidence(original, truth, weight)
-        if self.confidence_ is not None and isinstance(self.repair_, Lift):
+        if not caveats and self.confidence_ is not None and isinstance(self.repair_, Lift):
             warn_about(bound_caveats(self.confidence_.sentence))
         return self
 

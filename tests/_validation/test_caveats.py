@@ -300,6 +300,8 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
                 warnings.simplefilter("ignore")  # a few round their probabilities coarsely
                 original = CheckedScores.from_scores(scores, kind)
             caveats = find_caveats(original, content["labels"].astype(np.intp))
+        # Some answers and languages never occur, which is worth a caveat but no doubt.
+        caveats = [caveat for caveat in caveats if caveat.key != "classes"]
         if caveats:
             doubted[path.stem] = [caveat.key for caveat in caveats]
     assert doubted == {BELOW_MAJORITY: ["majority"]}

@@ -167,7 +167,9 @@ def test_held_out_masses_replace_those_of_the_reports(rows) -> None:
     original, direct, labels = rows
     fitted = Lift().fit(original, direct, labels)
     mass = fitted.explain(original, direct).direct_mass
-    same = Lift().fit_checked(original, direct, labels, None, None, held_out=Masses(mass, 1.0 - mass))
+    same = Lift().fit_checked(
+        original, direct, labels, None, None, held_out=Masses(mass, 1.0 - mass)
+    )
     np.testing.assert_allclose(same.curve_, fitted.curve_, rtol=1e-9)
     assert same.construction_.cross_fitted
     assert not fitted.construction_.cross_fitted

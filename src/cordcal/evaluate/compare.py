@@ -676,7 +676,7 @@ def _apply_lift(
         rows[prefer] = lift.transform_checked(
             original.probabilities, direct, original.prediction, np.float64
         )
-    at_bound = lift.explain(original.probabilities, direct, prediction=original.prediction).at_bound
+    at_bound = lift.explain_checked(original.probabilities, direct, original.prediction).at_bound
     return _Lifted(rows["confidence"], rows["likelihood"], float((at_bound < 0).mean()))
 
 

@@ -352,7 +352,7 @@ class CORD(FittedRepair):
         weights = self.fitted_weights(dtype)
         return dispatch.repair_foreign(original, direct, prediction, self.eta_, dtype, weights)
 
-    def _explain(
+    def explain_checked(
         self, original: Array, direct: Array, prediction: Predictions | None
     ) -> Explanation:
         return _explained(original, direct, prediction, self.eta_, self.fitted_weights())

@@ -304,7 +304,7 @@ class FittedRepair(Estimator, ABC):
         p, q = check_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]
-        return self._explain(p, q, check_against_fit(self.construction_, q, prediction))
+        return self.explain_checked(p, q, check_against_fit(self.construction_, q, prediction))
 
     def transform_checked(
         self,
@@ -362,7 +362,7 @@ class FittedRepair(Estimator, ABC):
         """Return repaired rows of another library, on their device."""
 
     @abstractmethod
-    def _explain(
+    def explain_checked(
         self, original: Array, direct: Array, prediction: Predictions | None
     ) -> Explanation:
         """Explain rows with checked predictions."""

@@ -310,7 +310,7 @@ class Lift(FittedRepair):
         mass, rest = self._confidence(state)
         return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
-    def _explain(
+    def explain_checked(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
         weights = self.fitted_weights()
