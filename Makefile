@@ -118,7 +118,7 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 .venv-min/.installed: pyproject.toml study/pyproject.toml constraints-min.txt
 	@echo "Installing the lowest supported versions in .venv-min ..."
 	@$(PYTHON) -m venv .venv-min
-	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,parquet,hdf5]" \
+	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,hdf5]" \
 	  --editable ./study pytest pytest-xdist hypothesis array-api-strict pandas skops
 	@touch $@
 

@@ -48,23 +48,46 @@ for name, lines in (("replies.jsonl", replies), ("gold.jsonl", gold)):
 print((folder / "replies.jsonl").read_text().splitlines()[0][:300], "…")
 
 # %%
-# ``cordcal info`` recognises such a file and prints the command to run; in Python:
+# Make a table of it
+# ------------------
+# ``cordcal info replies.jsonl`` recognises such a file and prints the commands to run. The first
+# one turns the answers into a table of scores, which every other command reads:
+#
+# .. code-block:: console
+#
+#    $ cordcal answers replies.jsonl --options ABCD --labels gold.jsonl --groups gold.jsonl \
+#        --groups-column subject --join custom_id --output scores.parquet
+#    $ cordcal compare scores.parquet
+#
+# A row is a question: its ``id``, ``logprob_A`` to ``logprob_D``, the ``label``, the ``group`` and
+# what the model ``emitted``. ``--join`` matches labels and groups by identifier, so the order of
+# lines matters in no file; identifiers that are missing or double are named. In Python:
 import cordcal
 
-for name, value in cordcal.llm.inspect_answers(folder / "replies.jsonl").items():
-    print(f"{name}: {value}".replace(str(folder), "."))
+answers = cordcal.llm.read_answers(
+    folder / "replies.jsonl",
+    options="ABCD",
+    labels=folder / "gold.jsonl",
+    groups=folder / "gold.jsonl",
+    groups_column="subject",
+    join="custom_id",
+)
+answers.write(folder / "scores.parquet")
+for line in answers.summary.lines():
+    print(line)
 
 # %%
-# Read it
-# -------
-# ``--join custom_id`` finds the right answer of each reply, in whatever order; identifiers that
-# are missing or double are named. Spellings of a token are added up. An option that the list lacks
-# is less likely than every token in it: by default such options share the unlisted probability
-# evenly, ``missing="other"`` makes it a separate class, and ``missing="refuse"`` stops.
-answers = cordcal.llm.read_answers(
-    folder / "replies.jsonl", options="ABCD", labels=folder / "gold.jsonl", join="custom_id"
-)
-print(answers.summary)
+# Spellings of a token are added up, and **the prediction is the likeliest option after that**. The
+# token that the model gave can be another one, if it was sampled; the summary counts such
+# questions. An option that the list lacks is less likely than every token in it: by default such
+# options share the unlisted probability evenly, ``missing="other"`` makes it a separate class, and
+# ``missing="refuse"`` stops. Log-probabilities above 0, and probabilities that sum to more than
+# one, are refused with their row.
+#
+# The table is a data frame for pandas, polars and Arrow:
+import pyarrow as pa
+
+print(pa.table(answers).slice(0, 3).to_pylist()[0])
 
 # %%
 # Before and after
@@ -77,15 +100,13 @@ import warnings
 
 warnings.filterwarnings("ignore", message=".*are kept against the evidence")
 half = len(answers) // 2
-scores, labels = answers.scores, answers.labels
-model = cordcal.PreservingCalibrator().fit(scores[:half], labels[:half])
+scores, labels, groups = answers.scores, answers.labels, np.array(answers.groups)
+model = cordcal.PreservingCalibrator(class_names=answers.class_names)
+model.fit(scores[:half], labels[:half])
 before = np.exp(scores[half:]) / np.exp(scores[half:]).sum(axis=1, keepdims=True)
 after = model.predict_proba(scores[half:])
 print(str(model.confidence_).splitlines()[0])
 print("answers changed:", np.count_nonzero(before.argmax(axis=1) != after.argmax(axis=1)))
-
-by_key = {line["custom_id"]: line["subject"] for line in gold}
-groups = np.array([by_key[line["custom_id"]] for line in answers.lines[half:]])
 
 
 def describe(name: str, rows: np.ndarray) -> None:
@@ -99,9 +120,9 @@ def describe(name: str, rows: np.ndarray) -> None:
     print(f"{name:8} accuracy {accuracy:.3f}   {'   '.join(figures)}")
 
 
-describe("all", np.full(len(groups), True))
+describe("all", np.full(half, True))
 for subject in subjects:
-    describe(subject, groups == subject)
+    describe(subject, groups[half:] == subject)
 
 # %%
 # One calibrator for all subjects is calibrated on average over them: too confident in the hard
@@ -124,31 +145,51 @@ for threshold in (0.5, 0.7, 0.9):
 # %%
 # Write it back
 # -------------
-# The lines are written as they were read, each with its probabilities added:
-cordcal.llm.write_answers(
-    folder / "repaired.jsonl", answers, {"repaired": model.predict_proba(scores)}
+# ``apply`` adds calibrated probabilities to the table, and ``cordcal answers --with`` brings them
+# back to the lines of the replies, matched by identifier:
+#
+# .. code-block:: console
+#
+#    $ cordcal fit scores.parquet --output model.safetensors
+#    $ cordcal apply model.safetensors scores.parquet --output repaired.parquet
+#    $ cordcal answers replies.jsonl --with repaired.parquet --output calibrated.jsonl
+#
+# The last two commands, run from Python:
+from cordcal.cli import main
+
+cordcal.save(model, folder / "model.safetensors")
+files = {name: str(folder / name) for name in ("scores.parquet", "repaired.parquet")}
+model_file = str(folder / "model.safetensors")
+main(["apply", model_file, files["scores.parquet"], "--output", files["repaired.parquet"]])
+written = cordcal.llm.write_answers(
+    folder / "calibrated.jsonl",
+    folder / "replies.jsonl",
+    calibrated=files["repaired.parquet"],
 )
-first = (folder / "repaired.jsonl").read_text().splitlines()[0]
-print(json.loads(first)["repaired"])
+print(written.n, "lines written")
+first = json.loads((folder / "calibrated.jsonl").read_text().splitlines()[0])
+print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "confidence")})
 
 # %%
 # lm-evaluation-harness
 # ---------------------
-# Pass the samples that the harness writes with ``--log_samples``; the ``results_*.json`` next to
-# them has no questions.
+# Pass the samples that the harness writes with ``--log_samples``, as files, a pattern or their
+# folder; the ``results_*.json`` next to them has no questions. MMLU is 57 files, one per subject:
+# each question's ``id`` is its task and number, and its ``group`` the subject.
 #
 # .. code-block:: console
 #
-#    $ lm_eval --model hf --model_args pretrained=NAME --tasks arc_challenge \
+#    $ lm_eval --model hf --model_args pretrained=NAME --tasks mmlu \
 #        --log_samples --output_path out
-#    $ cordcal info out/NAME/samples_arc_challenge_DATE.jsonl
+#    $ cordcal answers out/NAME --output scores.parquet
+#    $ cordcal compare scores.parquet --groups-column group --report mmlu.html
 #
 # The harness reports two accuracies. ``acc`` takes the option with the largest log-likelihood,
-# ``acc_norm`` that with the largest log-likelihood per character. ``normalize=`` decides which
+# ``acc_norm`` that with the largest log-likelihood per character. ``--normalize`` decides which
 # scores are calibrated and which of the two predictions is kept:
 #
 # ===================  ===================================================================
-# ``normalize=``       keeps the prediction of
+# ``--normalize``      keeps the prediction of
 # ===================  ===================================================================
 # none (the default)   ``acc``
 # characters           ``acc_norm``

@@ -71,7 +71,7 @@ EXEMPT = {
     r"cordcal\.plots\.ReliabilityDisplay": "takes a record",
     r"cordcal\.repair\.ConstructionState\..*": "takes arrays that are matched already",
     r".*\.(update_checked|update_arrays|map_scores)": "takes arrays that are matched already",
-    r".*\.(fit|predict|transform)_checked": "takes arrays that are matched already",
+    r".*\.(fit|predict|transform|explain)_checked": "takes arrays that are matched already",
     r"cordcal\.repair\.ConfidenceGap(\.of)?": "takes arrays that are matched already",
     r"cordcal\.metrics\.PredictionChangesStream\.add": "takes arrays that are matched already",
     r"cordcal\.PrecomputedProbabilities(\.between)?": "holds arrays that compare matches",

@@ -145,3 +145,19 @@ def test_apply_rounds_to_decimals(
     code, _, error = call("apply", *files, "--force", "--decimals", "-1")
     assert code != 0
     assert "pass a whole number" in error
+
+
+def test_a_weight_of_two_is_the_row_twice() -> None:
+    rng = np.random.default_rng(42)
+    labels = rng.integers(0, 3, 60)
+    logits = 1.2 * np.eye(3)[labels] + rng.normal(size=(60, 3))
+    weight = rng.integers(0, 4, 60)
+    weighted = cordcal.PreservingCalibrator().fit(
+        logits, labels, sample_weight=weight.astype(float)
+    )
+    repeated = cordcal.PreservingCalibrator().fit(
+        np.repeat(logits, weight, 0), np.repeat(labels, weight)
+    )
+    np.testing.assert_allclose(
+        weighted.predict_proba(logits), repeated.predict_proba(logits), rtol=0, atol=1e-9
+    )

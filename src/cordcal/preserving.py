@@ -187,7 +187,7 @@ class PreservingCalibrator(Estimator):
     learnt_rule_: LearntRule | None = None
     confidence_: ConfidenceGap | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
-    needs_prediction = False
+    needs_prediction_ = False
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -302,7 +302,8 @@ class PreservingCalibrator(Estimator):
                 prediction_given=prediction is not None,
             )
         self.confidence_ = self._measure_confidence(original, truth, weight)
-        if not caveats and self.confidence_ is not None and isinstance(self.repair_, Lift):
+        is_lifted = isinstance(self.repair_, Lift)
+        if self.confidence_ is not None and is_lifted and not caveats:
             warn_about(bound_caveats(self.confidence_.sentence))
         return self
 
@@ -374,7 +375,7 @@ class PreservingCalibrator(Estimator):
             columns_=columns,
             learnt_rule_=learnt,
             _label_names=label_names,
-            needs_prediction=prediction_given,
+            needs_prediction_=prediction_given,
         )
         return self
 
@@ -534,7 +535,7 @@ class PreservingCalibrator(Estimator):
     def _prediction_of(self, scores: Floats, prediction: ArrayLike | None) -> Predictions:
         """Return the predictions as column indices: those passed, else the argmax."""
         if prediction is None:
-            if self.needs_prediction:
+            if self.needs_prediction_:
                 raise InputError(
                     "prediction",
                     "is missing: fit had prediction=, so the predictions are not the argmax",
@@ -671,7 +672,7 @@ class PreservingCalibrator(Estimator):
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
         checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
-        if prediction is None and not self.needs_prediction:
+        if prediction is None and not self.needs_prediction_:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
 
@@ -704,7 +705,7 @@ class PreservingCalibrator(Estimator):
             "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
             "input": self.score_kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
-            **({"prediction_given": True} if self.needs_prediction else {}),
+            **({"prediction_given": True} if self.needs_prediction_ else {}),
         }
 
     @classmethod
@@ -724,7 +725,7 @@ class PreservingCalibrator(Estimator):
         else:
             repair = CORD.from_state(arrays, meta["cord"])
         model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
-        model.needs_prediction = bool(meta.get("prediction_given", False))
+        model.needs_prediction_ = bool(meta.get("prediction_given", False))
         return model
 
     @classmethod

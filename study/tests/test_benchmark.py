@@ -147,8 +147,9 @@ def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.Monk
     monkeypatch.setattr("cordcal.calibrators.blend._MEMBERS", ("ts", "vs", "irova"))
     assert one.stored() is None
     result = one.compute()
-    # Three calibrators, each on all rows and on the folds: lift and blend share these fits.
-    assert len(fits) == 3 * 2
+    # Three calibrators, each on all rows and on the folds: lift and blend share these fits, except
+    # those of vs, which the blend fits on log-probabilities.
+    assert len(fits) == 3 * 2 + 2
     assert one.stored() == result
     fit, evaluation = load_set(spec).drawn(1, 200, 150)
     assert (len(fit), len(evaluation)) == (200, 150)

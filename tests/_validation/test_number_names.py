@@ -141,7 +141,9 @@ def test_a_file_with_headings_from_a_million_on_is_fitted(tmp_path: Path) -> Non
     frame = pd.DataFrame(LOGITS, columns=headings).assign(label=np.array(headings)[PLACES])
     frame.to_csv(tmp_path / "scores.csv", index=False)
     made = tmp_path / "model.safetensors"
-    arguments = ["fit", tmp_path / "scores.csv", "--calibrator", "ts", "--output", made]
+    columns = ",".join(map(str, headings))
+    arguments = ["fit", tmp_path / "scores.csv", "--header", "--columns", columns]
+    arguments += ["--calibrator", "ts", "--output", made]
     assert main(list(map(str, arguments))) == 0
     model = cordcal.load(made)
     expected = PreservingCalibrator("ts").fit(LOGITS, PLACES)

@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, Function] = {
     "CORD.construct": constructed,
     "CORD.transform": transformed,
     "Lift.fit": lambda p, q, y, w: Lift().fit(p, q, y, sample_weight=w).curve_,
-    "lift": lambda w, y, p: lift_confidences(w / 2.0, y, p, "likelihood"),
+    "lift": lambda w, y, p: lift_confidences(0.35 + w / 5.0, y, p),
     "measure_all": lambda p, y, w: metrics.measure_all(p, y, sample_weight=w).values,
     "accuracy(ignore_index=)": lambda p, y, w: metrics.accuracy(
         p, y, sample_weight=w, ignore_index=2

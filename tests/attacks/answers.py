@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.special import softmax
 
 import cordcal
 from attacks.promises import Rng, command, hold, untouched
-from cordcal.llm import read_answers, write_answers
+from cordcal.files.writers import write_table
+from cordcal.llm import Answers, read_answers, write_answers
 
 OPTIONS = ("A", "B", "C", "D")
 TEXTS = ("yes", "no", "Reykjavík", "はい")
@@ -37,32 +39,49 @@ def trial(rng: Rng, folder: Path) -> int:
         lines[row] = damaged(lines[row], rng)
     write(answers, lines)
     output = folder / "out.jsonl"
-    with untouched(folder, output.name):
+    with untouched(folder, output.name, "repaired.parquet"):
         command("info", answers)
         try:
             kept = read_answers(
                 answers,
-                label_use="ignored",
                 on_error="skip" if rng.random() < 0.7 else "stop",
             )
         except cordcal.InputError as error:
             hold("\n" not in str(error), f"not one sentence: {error}")
             return LINES
-        write_answers(output, kept, {"repaired": softmax(kept.scores, axis=1)})
-        check_kept(output)
+        table = folder / "repaired.parquet"
+        write_repaired(table, kept)
+        try:
+            write_answers(output, answers, calibrated=table)
+        except cordcal.InputError as error:
+            hold("\n" not in str(error), f"not one sentence: {error}")
+            return LINES
+        check_kept(output, kept)
     return LINES
 
 
-def check_kept(output: Path) -> None:
-    """Ask that the largest of the written probabilities is the answer, by a reading of its own."""
-    original = read_answers(output, label_use="ignored")
-    for scores, options, line in zip(
-        original.scores, original.options, original.lines, strict=True
-    ):
-        written = list(line["repaired"].values())
-        hold(len(written) == len(options), "probabilities of other options")
-        hold(math.isclose(math.fsum(written), 1.0, abs_tol=1e-6), "probabilities sum to one")
-        hold(written.index(max(written)) == int(scores.argmax()), "an answer was changed")
+def write_repaired(path: Path, answers: Answers) -> None:
+    """Write a table as ``apply`` does."""
+    probabilities = softmax(answers.scores, axis=1)
+    columns: dict[str, Any] = {
+        "id": answers.ids,
+        "prediction": probabilities.argmax(axis=1),
+        "confidence": probabilities.max(axis=1),
+    }
+    for name, column in zip(answers.class_names, probabilities.T, strict=True):
+        columns[f"p_{name}"] = np.ascontiguousarray(column)
+    write_table(path, columns)
+
+
+def check_kept(output: Path, answers: Answers) -> None:
+    """Ask that the largest of the written probabilities is the answer."""
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    written = [line for line in lines if "calibrated" in line]
+    hold(len(written) == len(answers), "lines without probabilities")
+    for scores, line in zip(answers.scores, written, strict=True):
+        values = list(line["calibrated"].values())
+        hold(math.isclose(math.fsum(values), 1.0, abs_tol=1e-6), "probabilities sum to one")
+        hold(values.index(max(values)) == int(scores.argmax()), "an answer was changed")
 
 
 def write(path: Path, lines: list[Any]) -> None:

@@ -54,7 +54,7 @@ def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
     arguments = ("--max", "nll=9", "--write-baseline", "base.baseline")
     assert call("check", "old.npz", *arguments)[0] == 0
     code, out, _ = call(
-        "check", "old.npz", "--max", "nll.increase=0", "--baseline", "base.baseline", "--json",
+        "check", "old.npz", "--max", "nll.increase=0.2", "--baseline", "base.baseline", "--json",
         "--junit", "junit.xml",
     )  # fmt: skip
     content = json.loads(out)
@@ -149,3 +149,53 @@ def test_mistakes(folder: Path, call: Call, arguments: tuple[str, ...], words: s
     import re
 
     assert re.search(words, err)
+
+
+def test_a_baseline_alone_needs_no_gate(folder: Path, call: Call) -> None:
+    code, out, err = call("check", "old.npz", "--write-baseline", "b.baseline")
+    assert (code, out) == (0, "")
+    assert "baseline written" in err
+    assert (folder / "b.baseline").exists()
+    assert call("check", "old.npz")[0] == 2
+
+
+def test_a_second_run_replaces_its_own_documents_only(folder: Path, call: Call) -> None:
+    documents = ("--junit", "j.xml", "--report", "page.html")
+    for limit in ("9", "8"):
+        assert call("check", "old.npz", "--max", f"nll={limit}", *documents)[0] == 0
+    for name, content in (("j.xml", "<testsuite name='pytest'/>"), ("page.html", "<title>Mine")):
+        (folder / name).write_text(content)
+        code, _, err = call("check", "old.npz", "--max", "nll=9", *documents)
+        assert code == 2
+        assert f"{name} exists already" in err
+        (folder / name).unlink()
+
+
+def test_folders_have_a_digest_of_each_part(folder: Path, call: Call) -> None:
+    (folder / "nights").mkdir()
+    for name in ("a", "b"):
+        (folder / "nights" / f"{name}.npz").write_bytes((folder / "old.npz").read_bytes())
+    code, out, _ = call("check", "nights", "--max", "nll=9", "--json")
+    assert code == 0
+    facts = json.loads(out)["facts"]
+    assert len(facts["sha256 nights/a.npz"]) == len(facts["sha256 nights/b.npz"]) == 64
+
+
+def test_clusters_and_ids_that_repeat(folder: Path, call: Call) -> None:
+    rng = np.random.default_rng(0)
+    top = rng.uniform(0.5, 1.0, 200)
+    lines = ["user,a,b,label"]
+    lines += [
+        f"u{i // 2},{p!r},{1 - p!r},{int(rng.random() > p)}" for i, p in enumerate(top.tolist())
+    ]
+    (folder / "p.csv").write_text("\n".join(lines))
+    options = ("check", "p.csv", "--columns", "a,b", "--labels-column", "label", "--max", "nll=9")
+    code, _, err = call(*options, "--id-column", "user")
+    assert code == 0
+    assert "100 rows repeat an id" in err
+    bounds = []
+    for more in ((), ("--cluster-column", "user")):
+        code, out, err = call(*options, *more, "--json")
+        assert code == 0, err
+        bounds.append(json.loads(out)["certified"][0]["bound"])
+    assert bounds[1] > bounds[0]

@@ -29,7 +29,7 @@ def test_every_format(call, tmp_path: Path, model: str, kind: str, seed: int) ->
         pytest.importorskip(NEEDS[kind])
     path = write(tmp_path, kind, np.random.default_rng(seed))
     if kind == "csv":
-        columns = ("--columns", "a,b,c" if path.read_text().startswith("a") else "0,1,2")
+        columns = ("--columns", "p_a,p_b,p_c" if path.read_text().startswith("p") else "0,1,2")
     else:
         columns = ()
     (tmp_path / "parts").mkdir()

@@ -161,7 +161,7 @@ def test_columns_are_matched_to_the_models_classes(call, tmp_path: Path) -> None
         assert call("monitor", "init", file + ".s", "--baseline", file, "--model", "m")[0] == 0
         code, out, _ = call("monitor", "add", file + ".s", file, "--model", "m", "--json")
         assert code == 0
-        statuses.append(out)
+        statuses.append(out.replace(file, "night.csv"))
     assert statuses[0] == statuses[1]
 
 
@@ -204,3 +204,49 @@ def test_init_never_replaces_its_baseline(call, state: Path) -> None:
     code, _, errors = call("monitor", "init", "base.npz", "--baseline", "base.npz", "--force")
     assert code == 2
     assert "the same command reads" in errors
+
+
+def csv(path: Path, ids: list[str], labelled: bool = True, seed: int = 3) -> None:
+    probabilities, labels = night(len(ids), seed)
+    lines = ["id,0,1,label" if labelled else "id,0,1"]
+    for name, (a, b), label in zip(ids, probabilities.tolist(), labels.tolist(), strict=True):
+        lines.append(f"{name},{a!r},{b!r}" + (f",{label}" if labelled else ""))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_what_is_not_counted_is_printed(call, state: Path, tmp_path: Path) -> None:
+    csv(tmp_path / "a.csv", [f"r{i}" for i in range(40)], labelled=False)
+    add = ("monitor", "add", state, "--columns", "0,1", "--id-column", "id")
+    assert call(*add, "a.csv")[0] == 0
+    csv(tmp_path / "b.csv", [f"r{i}" for i in range(30, 60)], labelled=False, seed=4)
+    code, _, errors = call(*add, "b.csv")
+    assert code == 0
+    assert "10 rows are not counted" in errors
+    (tmp_path / "l.csv").write_text("id,label\nr1,0\nr2,1\nx,0\ny,0\n")
+    label = ("monitor", "label", state, "l.csv", "--id-column", "id", "--labels-column", "label")
+    assert call(*label, "--strict")[0] == 2
+    code, _, errors = call(*label)
+    assert code == 0
+    assert "2 labels are not used" in errors
+
+
+def test_rows_without_an_id_are_refused_or_counted(call, state: Path, tmp_path: Path) -> None:
+    csv(tmp_path / "a.csv", ["a", "b", "c", "", "", "", ""])
+    add = ("monitor", "add", state, "a.csv", "--columns", "0,1", "--id-column", "id")
+    code, _, errors = call(*add)
+    assert code == 2
+    assert "has no id" in errors
+    code, out, _ = call(*add, "--no-id", "--json")
+    assert code == 0
+    assert json.loads(out)["labelled"] == 7
+
+
+def test_an_acknowledged_alarm_says_what_is_compared(call, state: Path) -> None:
+    for options, words in (((), "the baseline"), (("--start-from", "newest"), "the newest rows")):
+        assert call("monitor", "add", state, "off.npz")[0] == 1
+        code, out, _ = call("monitor", "acknowledge", state, *options)
+        assert code == 0
+        assert f"compared with {words}" in out
+        state.unlink()
+        assert call("monitor", "init", "s.monitor", "--baseline", "base.npz")[0] == 0
+    assert call("monitor", "acknowledge", state, "--start-from", "never")[0] == 2

@@ -91,7 +91,7 @@ def test_a_calibrated_small_class_passes_and_a_broken_one_fails() -> None:
 @pytest.mark.parametrize("name", [name for name in METRICS if name != "accuracy"])
 def test_drawn_values_are_the_metrics_of_drawn_labels(name: str) -> None:
     """Many draws at once have the distribution of one draw at a time, and the stated moments."""
-    from cordcal.evaluate.gates import _Draws
+    from cordcal.evaluate.chance import _Draws
 
     rng = np.random.default_rng(0)
     report = rng.dirichlet(np.full(4, 0.5), 120)
@@ -205,7 +205,7 @@ def test_calibrated_classes_rarely_fail_together() -> None:
 
 def test_chance_scales_with_the_number_of_rows(monkeypatch) -> None:
     """Beyond the rows that are drawn, the level is scaled by the root of their number."""
-    from cordcal.evaluate import gates as module
+    from cordcal.evaluate import chance as module
 
     rng = np.random.default_rng(0)
     report = rng.dirichlet(np.ones(3), 3000)
@@ -311,7 +311,9 @@ def test_clusters_count_as_one_row() -> None:
         return [*chances, checked.certified[0].bound]
 
     alone, together = run(1, None), run(10, np.repeat(np.arange(300), 10))
-    assert together == pytest.approx(alone, rel=0.25)
+    rates = [2, 5]  # Chernoff's bound is wider than Clopper and Pearson's
+    for index, (one, ten) in enumerate(zip(alone, together, strict=True)):
+        assert one <= ten <= 1.6 * one if index in rates else ten == pytest.approx(one, rel=0.25)
     apart = run(10, None)
     assert all(apart[index] < 0.6 * alone[index] for index in (0, 1, 2))
 

@@ -118,16 +118,105 @@ def test_labels_of_a_known_batch_count_without_ids(monitor: cordcal.Monitor) -> 
     assert monitor.add(probabilities, 2 - labels) == status
 
 
-def test_equal_small_batches_are_different_rows_unless_their_names_are_equal(
-    monitor: cordcal.Monitor,
-) -> None:
-    row = np.array([[0.9, 0.05, 0.05]])
-    for _ in range(3):
-        monitor.add(row, [0])
-    assert monitor.status.labelled == 3
-    for _ in range(2):
-        monitor.add(row, [0], name="tonight")
-    assert monitor.status.labelled == 4
+def test_batches_of_one_row_count_each(monitor: cordcal.Monitor) -> None:
+    """Equal rows of small batches are chance, under one name or several."""
+    for number in range(300):
+        top = (0.9, 0.8, 0.7)[number % 3]
+        row = np.array([[top, (1 - top) / 2, (1 - top) / 2]])
+        monitor.add(row, [0 if number % 5 < 2 else 1], name="tonight.csv")
+    assert monitor.status.rows == monitor.status.labelled == 300
+    assert monitor.status.verdict == "alarm"  # 40 % are right, at a confidence of 80 %
+
+
+def test_a_batch_is_recognised_by_its_rows(monitor: cordcal.Monitor) -> None:
+    """Whatever its name is, with ids or without, and also if its confidences are tied."""
+    probabilities, labels = night(500, seed=1)
+    tied = np.array([[0.8, 0.1, 0.1], [0.1, 0.6, 0.3]])[labels % 2]
+    for first, ids, again in (
+        (probabilities, None, np.arange(500)),
+        (tied, np.arange(500, 1000), None),
+        (tied[::-1], None, None),
+    ):
+        status = monitor.add(first, labels, ids=ids, name="monday")
+        assert monitor.add(first, labels, ids=again, name="tuesday") == status
+    assert status.rows == status.labelled == 1500
+    other, truth = night(500, seed=2)
+    assert monitor.add(other, truth, name="monday").rows == 2000
+
+
+def test_rows_that_come_again_with_ids_wait_for_labels(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(500, seed=1)
+    before = monitor.add(probabilities)
+    status = monitor.add(probabilities, ids=np.arange(500))
+    assert (status.rows, status.waiting) == (500, 500)
+    assert status.input_evidence == before.input_evidence
+    assert monitor.add_labels(np.arange(500), labels).labelled == 500
+
+
+def test_an_id_is_its_text(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(5)
+    ids = ["007", "7", "12e5", "1200000", " 7"]
+    assert monitor.add(probabilities, labels, ids=ids).labelled == 5
+    assert monitor.add(probabilities[:1], labels[:1], ids=[7]).labelled == 5
+
+
+@pytest.mark.parametrize("missing", ["", "  ", None, float("nan")])
+def test_rows_without_an_id(monitor: cordcal.Monitor, missing) -> None:
+    probabilities, labels = night(15)
+    ids = np.array([*"abcd", *[missing] * 11], dtype=object)
+    with refused("ids", rows=range(4, 15)):
+        monitor.add(probabilities, labels, ids=ids)
+    with refused("ids", rows=[1]):
+        monitor.add_labels(["a", missing], [0, 0])
+    assert monitor.add(probabilities, labels, ids=ids, allow_missing_ids=True).labelled == 15
+
+
+def test_labels_of_unknown_rows_are_counted(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(50)
+    monitor.add(probabilities, ids=np.arange(50))
+    with refused("ids", rows=[2]):
+        monitor.add_labels([0, 1, 99], [0, 1, 2], strict=True)
+    status = monitor.add_labels([*range(50), 99, 100], [*labels, 0, 0])
+    assert (status.labelled, status.waiting) == (50, 0)
+    assert (monitor.periods[-1].unknown, monitor.periods[-1].repeated) == (2, 0)
+
+
+def test_one_row_of_a_cluster_counts(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(400, seed=1)
+    users = np.arange(400) % 100
+    status = monitor.add(probabilities, labels, clusters=users, ids=np.arange(400))
+    assert status.rows == status.labelled == 100
+    assert monitor.periods[-1].repeated == 300
+    alone = cordcal.Monitor(night(2000, seed=9)[0])
+    alone.add(probabilities[:100], labels[:100])
+    assert status.calibration_evidence == alone.status.calibration_evidence
+    # Nor do later rows of these clusters.
+    assert monitor.add(*night(100, seed=2), clusters=users[:100]).labelled == 100
+    late = cordcal.Monitor(night(2000, seed=9)[0])
+    assert late.add(probabilities, clusters=users, ids=np.arange(400)).waiting == 100
+    assert late.add_labels(np.arange(400), labels).labelled == 100
+    assert late.periods[-1].unknown == 0
+    whole = cordcal.Monitor(np.repeat(night(50)[0], 4, axis=0), clusters=np.arange(200) // 4)
+    assert whole.baseline_rows == 50
+    without_ids = cordcal.Monitor(night(2000, seed=9)[0])
+    without_ids.add(probabilities, clusters=users)
+    with refused("clusters"):
+        without_ids.add(probabilities, labels, clusters=users)
+
+
+def test_the_inputs_are_compared_with_the_baseline_or_with_the_newest_rows() -> None:
+    def drifted(seed: int) -> np.ndarray:
+        probabilities, _ = night(3000, seed=seed)
+        probabilities[:, [0, 1]] = np.sort(probabilities[:, [0, 1]], axis=1)
+        return probabilities
+
+    for start_from, verdict in (("baseline", "alarm"), ("newest", "holds")):
+        monitor = cordcal.Monitor(night(2000, seed=9)[0])
+        assert monitor.add(drifted(1)).verdict == "alarm"
+        monitor.acknowledge(start_from=start_from)
+        assert monitor.add(drifted(2)).verdict == verdict
+    with refused("start_from"):
+        monitor.acknowledge(start_from="yesterday")
 
 
 def test_ids_are_equal_in_any_number_format(monitor: cordcal.Monitor) -> None:
@@ -185,10 +274,15 @@ def test_a_row_counts_once_by_its_id() -> None:
 def test_rows_that_wait_are_limited(monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
     monitor = cordcal.Monitor(night(500, seed=9)[0])
-    assert monitor.add(night(25, seed=1)[0], ids=np.arange(25)).waiting == 10
+    status = monitor.add(night(25, seed=1)[0], ids=np.arange(25))
+    assert (status.waiting, status.dropped) == (10, 15)
     with refused("ids", rows=[0]):
-        monitor.add_labels([14, 15], [0, 0])
+        monitor.add_labels([14, 15], [0, 0], strict=True)
     assert monitor.add_labels([15, 24], [0, 0]).labelled == 2
+    for batch in range(5):
+        monitor.add(night(4, seed=batch + 2)[0], ids=np.arange(100 + 4 * batch, 104 + 4 * batch))
+        monitor.add_labels(np.arange(100 + 4 * batch, 104 + 4 * batch), [0] * 4)
+    assert len(monitor._remembered.counted) == 10
 
 
 def test_changed_predictions_are_counted(monitor: cordcal.Monitor) -> None:
@@ -316,7 +410,7 @@ def test_bad_ids(monitor: cordcal.Monitor) -> None:
     with refused("ids"):
         monitor.add(probabilities, ids=[1, 2])
     with refused("ids", rows=[0]):
-        monitor.add_labels([99], [0])
+        monitor.add_labels([99], [0], strict=True)
     with refused("ids", rows=[1, 2]):  # as a text file is read
         monitor.add(probabilities, ids=[1.0, 1234567890123456780.0, 1234567890123456781.0])
     assert not monitor.periods

@@ -23,5 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = getattr(module, "EXPECTED_FAILURES", {}).get(item.name)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+        near = getattr(module, "NEAR_TOLERANCE", {}).get(item.name)
+        if near is not None:
+            item.add_marker(pytest.mark.xfail(reason=near, strict=False))
         if item.name in getattr(module, "SLOW", {}):
             item.add_marker(pytest.mark.slow)

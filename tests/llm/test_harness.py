@@ -26,6 +26,10 @@ def samples(task: str, folder: Path = FOLDER) -> Path:
     return path
 
 
+def lines_of(task: str, folder: Path = FOLDER) -> list[dict]:
+    return list(map(json.loads, samples(task, folder).read_text().splitlines()))
+
+
 def summary(folder: Path = FOLDER) -> Path:
     (path,) = folder.glob("results_*.json")
     return path
@@ -33,16 +37,19 @@ def summary(folder: Path = FOLDER) -> Path:
 
 def check_against_its_own_metrics(folder: Path) -> None:
     results = json.loads(summary(folder).read_text())["results"]
+    lines = lines_of("cordcal_choices", folder)
     for normalize, metric in METRICS.items():
         answers = read_answers(samples("cordcal_choices", folder), normalize=normalize)
         right = answers.scores.argmax(axis=1) == answers.labels
         # Question by question, and the mean that the harness printed.
-        np.testing.assert_array_equal(right, [line[metric] == 1.0 for line in answers.lines])
+        np.testing.assert_array_equal(right, [line[metric] == 1.0 for line in lines])
         assert right.mean() == pytest.approx(results["cordcal_choices"][f"{metric},none"])
         assert answers.summary.metrics[metric] == pytest.approx(right.mean())
         assert answers.summary.n_contradicting == 0
     answers = read_answers(samples("cordcal_choices", folder))
-    documents = [line["doc"] for line in answers.lines]
+    documents = [line["doc"] for line in lines]
+    assert answers.ids == tuple(f"cordcal_choices/{line['doc_id']}" for line in lines)
+    assert answers.groups == tuple(document["subject"] for document in documents)
     assert list(answers.options) == [tuple(document["choices"]) for document in documents]
     assert answers.labels.tolist() == [document["answer"] for document in documents]
 
@@ -65,9 +72,11 @@ def test_normalizing_decides_the_prediction() -> None:
 
 
 def test_options_in_the_prompt_have_their_label_from_the_metric() -> None:
-    answers = read_answers(samples("cordcal_prompts"), label_use="required")
+    answers = read_answers(samples("cordcal_prompts"))
     assert answers.class_names == ("A", "B")
-    assert answers.labels.tolist() == [line["doc"]["answer"] for line in answers.lines]
+    assert answers.labels.tolist() == [
+        line["doc"]["answer"] for line in lines_of("cordcal_prompts")
+    ]
 
 
 def test_generated_text_and_the_summary_are_explained() -> None:

@@ -1,4 +1,4 @@
-"""`inspect_answers`: files of answers are recognised, and the call for them is complete."""
+"""`inspect_answers`: files of answers are recognised, and the commands for them run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cordcal
 from cordcal.cli import main
 from cordcal.llm import inspect_answers
 
@@ -18,7 +19,7 @@ HARNESS = Path(__file__).parents[1] / "data" / "harness"
 def reply(*tokens: str, answer: str | None = None, **fields: object) -> dict:
     """Return a chat reply that samples the first of these tokens."""
     listed = [
-        {"token": token, "logprob": math.log(0.6 / 2**rank)} for rank, token in enumerate(tokens)
+        {"token": token, "logprob": math.log(0.5 / 2**rank)} for rank, token in enumerate(tokens)
     ]
     content = [{**listed[0], "top_logprobs": listed}]
     line = {"choices": [{"message": {"content": tokens[0]}, "logprobs": {"content": content}}]}
@@ -47,11 +48,11 @@ FILES = {
 @pytest.mark.parametrize(
     ("name", "layout", "arguments"),
     [
-        ("chat", "chat replies", ", options='ABCD'"),
-        ("batch", "replies of a Batch API", ", options='ABC', labels='L', join='custom_id'"),
-        ("words", "chat replies", ", options='no,yes'"),
+        ("chat", "chat replies", "--options ABCD "),
+        ("batch", "replies of a Batch API", "--options ABC --labels L --join custom_id "),
+        ("words", "chat replies", "--options no,yes "),
         ("plain", "log-probabilities by option", ""),
-        ("stated", "probabilities by option", ", labels='L', join='id'"),
+        ("stated", "probabilities by option", "--labels L --join id "),
     ],
 )
 def test_the_command_names_what_the_file_needs(
@@ -62,8 +63,9 @@ def test_the_command_names_what_the_file_needs(
     assert contents["format"] == f"answers: {layout}"
     assert contents["questions"] == len(FILES[name])
     assert contents["problems"] == []
-    expected = f"cordcal.llm.read_answers({str(path)!r}{arguments})"
+    expected = f"cordcal answers {path} {arguments}--output scores.parquet"
     assert contents["next_step"].replace("LABELS.jsonl", "L") == expected
+    assert contents["then"] == "cordcal compare scores.parquet"
 
 
 def test_the_command_for_the_harness_runs(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -75,10 +77,11 @@ def test_the_command_for_the_harness_runs(tmp_path: Path, monkeypatch, capsys) -
     printed = capsys.readouterr().out
     assert "acc_norm 8.33 %" in printed
     (step,) = (line for line in printed.splitlines() if line.startswith("next step: "))
-    answers = eval(step.removeprefix("next step: "))
-    assert len(answers.class_names) == 5
+    assert main(shlex.split(step.removeprefix("next step: "))[1:]) == 0
+    assert cordcal.files.read_scores("scores.parquet").values.shape[1] == 5
+    assert "then: cordcal compare scores.parquet" in printed
     texts = inspect_answers(next(HARNESS.glob("samples_cordcal_texts_*")))
-    assert texts["next_step"] is None
+    assert "next_step" not in texts
     assert "multiple_choice" in texts["problems"][0]
 
 
@@ -107,10 +110,3 @@ def test_other_files_are_left_to_the_readers_of_scores(tmp_path: Path, text: str
     path.write_text(text)
     assert inspect_answers(path) is None
     assert inspect_answers(tmp_path) is None
-
-
-def test_lines_that_cordcal_wrote_are_to_be_checked(tmp_path: Path) -> None:
-    path = written(tmp_path, {**FILES["plain"][0], "repaired": {"A": 0.9, "B": 0.1}})
-    contents = inspect_answers(path)
-    assert contents["written_by_cordcal"] == ["repaired"]
-    assert contents["next_step"] == f"cordcal.llm.read_answers({str(path)!r}, key='repaired')"

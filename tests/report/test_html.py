@@ -14,10 +14,11 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.evaluate.audit import AuditStream
-from cordcal.evaluate.results import ReportData
+from cordcal.evaluate.results import ReportData, factor
 from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
 from cordcal.report.charts import Axis, Drawing, number
+from cordcal.report.monitor import render_monitor
 
 EVIL = "<script>alert(1)</script>\"'"
 
@@ -219,3 +220,33 @@ def test_labels_lie_neither_on_each_other_nor_on_marks() -> None:
         for other_left, other_height, other_right in boxes[place + 1 :]:
             apart = abs(height - other_height) >= 11.9
             assert apart or right <= other_left + 0.1 or other_right <= left + 0.1
+
+
+def test_the_page_of_a_monitor_tells_one_story() -> None:
+    """Text and chart show the same evidence; accuracy and confidence stand side by side."""
+    rng = np.random.default_rng(0)
+
+    def night(rows: int, off: float) -> tuple[np.ndarray, np.ndarray]:
+        top = rng.uniform(0.5, 1.0, rows)
+        wrong = rng.random(rows) >= top - off
+        return np.column_stack([top, 1.0 - top]), wrong.astype(int)
+
+    monitor = cordcal.Monitor(night(1000, 0.0)[0])
+    monitor.add(*night(300, 0.0), name="2026-11-01.csv")
+    monitor.add(*night(900, 0.3), name="2026-11-02.csv")
+    page = render_monitor(monitor.history, source="my state.monitor")
+    (alarm,) = monitor.alarms
+    now = factor(monitor.status.calibration_evidence)
+    assert f"evidence {factor(alarm.evidence)} then, {now} now" in page
+    assert f"2026-11-02.csv, confidence: {now}" in page
+    latest = monitor.status.latest
+    cells = re.findall(r"<td[^>]*>([^<]*)", page)
+    at = cells.index("2026-11-02.csv")
+    assert cells[at + 2 : at + 4] == [
+        f"{100 * latest.accuracy:.1f} %",
+        f"{100 * latest.confidence:.1f} %",
+    ]
+    assert "implies" not in page
+    assert ">2026-11-01</text>" in page
+    assert "0.5</text>" not in page.split("Evidence over time")[1].split("</svg>")[0]
+    assert "cordcal monitor acknowledge &#39;my state.monitor&#39;" in page

@@ -130,7 +130,7 @@ def find_caveats(
                 scores=original.raw,
             ),
         ]
-        if not any(caveats):  # wrong labels explain both of these
+        if not any(caveats):  # one of those would explain these
             caveats += [
                 no_errors(original.prediction, labels, weight),
                 *_unseen_classes(counted, original.classes, names),

@@ -37,6 +37,9 @@ _MIN_DECREASE = 1e-10
 _NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-10
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
 _COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
+# With few parameters an accurate last step costs next to nothing, and weights equal repeated rows
+# almost to rounding.
+_FEW_PARAMETERS, _LAST_ACCURACY = 64, 1e-6
 # The last step may raise a value by this share, its rounding: a decrease may be smaller than that.
 _ROUNDING = 2.0**-50
 # Armijo's condition, and the shortest step length to try.
@@ -207,6 +210,8 @@ def conjugate_steps(problem: CurvedProblem, *, near: bool) -> Step:
         accuracy = max(accuracy, min(enough, _COARSEST))
         if near and size <= 4.0 * _NEAR_DECREASE * problem.value:
             accuracy = min(accuracy, enough)  # the last step
+        elif gradient.size <= _FEW_PARAMETERS and size <= 4.0 * _MIN_DECREASE * problem.value:
+            return conjugate_gradients(problem, gradient, scaled, _LAST_ACCURACY)
         return conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return step

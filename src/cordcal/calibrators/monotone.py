@@ -261,9 +261,10 @@ def relevant_levels(levels: Matrix, labels: Labels) -> Matrix:
 def quantile_knots(ordered: Vector, weight: Vector) -> Vector:
     """Return the knots: quantiles of the relevant log-probabilities, which are sorted."""
     share = np.linspace(0.0, 1.0, _SEGMENTS + 1)[1:-1]
-    # The inverse of the distribution function: a weight of 2 counts as two rows.
+    # The inverse of the distribution function: a weight of 2 counts as two rows, also where a sum
+    # meets a share up to its rounding.
     below = np.cumsum(weight)
-    inner = ordered[np.searchsorted(below / below[-1], share)]
+    inner = ordered[np.searchsorted(below / below[-1], share - 1e-9)]
     return np.append(np.unique(inner[inner < 0.0]), 0.0)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cordcal.evaluate.results import FileDigest
 
 INPUTS = (
+    "sources",
+    "calibrated",
     "scores",
     "reports",
     "original",
@@ -71,7 +73,12 @@ def check_files(options: Mapping[str, Any], option_names: Mapping[str, str]) -> 
         The option of each parameter, such as ``--output``.
     """
     inputs, outputs = (
-        [_NamedPath(option_names[name], str(options[name])) for name in names if options.get(name)]
+        [
+            _NamedPath(option_names[name], str(path))
+            for name in names
+            if options.get(name)
+            for path in (options[name] if isinstance(options[name], list) else [options[name]])
+        ]
         for names in (INPUTS, OUTPUTS)
     )
     if not outputs:

@@ -98,6 +98,14 @@ def check(
             help="Column or key that identifies the rows in baselines; by default their scores.",
         ),
     ] = None,
+    cluster_column: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-column",
+            metavar="NAME",
+            help="Column or key of what makes rows dependent, such as a user: bounds count these.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -130,14 +138,15 @@ def check(
     if write_baseline is not None:
         check_suffix(write_baseline, "a baseline", ".baseline", ".safetensors")
         check_output(write_baseline, force=force)
+    own_report, own_junit = _is_own(report), _is_own(junit)
     if report is not None:
-        check_report(report, force=force)
+        check_report(report, force=force or own_report)
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
-        check_output(junit, force=force)
+        check_output(junit, force=force or own_junit)
     from cordcal.evaluate.statistics import parse_share
 
-    limits = _gates(gates, most or [], least or [])
+    limits = _gates(gates, most or [], least or [], required=write_baseline is None)
     target = None if target_error is None else parse_share(target_error, "--target-error")
     from cordcal.evaluate import gates as library
 
@@ -158,7 +167,8 @@ def check(
         original=None if original_scores is None else original_scores.values,
         rule=_rule_of(model),
         groups=read_groups(groups, groups_column, reports, inputs=inputs),
-        ids=None if id_column is None else read_groups(None, id_column, reports, inputs=inputs),
+        clusters=read_groups(None, cluster_column, reports, inputs=inputs),
+        ids=read_groups(None, id_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
         class_names=scores.class_names,
         target_error=target,
@@ -171,9 +181,7 @@ def check(
         result.baseline.save(write_baseline, overwrite=force)
     paths = (reports, original, inputs.labels, groups, gates, baseline, model)
     files = {
-        str(path): file_digest(str(path))
-        for path in paths
-        if path is not None and Path(path).is_file()
+        part: file_digest(part) for path in paths if path is not None for part in _parts(str(path))
     }
     by_argmax = model is None and scores.key == "repaired"
     settings, sentence = _settings(), _target_sentence(result, target)
@@ -193,11 +201,16 @@ def check(
             settings=settings,
             files=list(files.values()),
         )
-        write_certificate(certificate, report, source=Path(scores.path).name, overwrite=force)
+        write_certificate(
+            certificate,
+            report,
+            source=Path(scores.path).name,
+            overwrite=force or own_report,
+        )
     if junit is not None:
         from cordcal.files.disk import write_text
 
-        write_text(junit, result.to_junit(facts), overwrite=force)
+        write_text(junit, result.to_junit(facts), overwrite=force or own_junit)
     if json:
         show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
@@ -211,8 +224,30 @@ def check(
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
             echo(sentence)
-        echo_info(f"cordcal check: {result.outcome}")
-    raise typer.Exit(_EXIT_CODES[result.outcome])
+        for caveat in result.caveats:
+            echo_info(f"caveat: {caveat} (--cluster-column)")
+        echo_info(f"cordcal check: {result.outcome if limits else 'baseline written'}")
+    raise typer.Exit(_EXIT_CODES[result.outcome] if limits else 0)
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files that a path or a pattern stands for."""
+    if path == "-":
+        return []
+    if Path(path).is_file():
+        return [path]
+    from cordcal.files.disk import parts_of
+
+    return parts_of(path) or []
+
+
+def _is_own(path: Path | None) -> bool:
+    """Whether an output exists that an earlier check wrote; a nightly check replaces it."""
+    if path is None or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        head = file.read(2000)
+    return any(mark in head for mark in ('name="cordcal check"', "<title>Check of "))
 
 
 def _read(
@@ -282,7 +317,7 @@ def _rule_of(model: str | None) -> Any:
     return getattr(cordcal.load(model), "rule_", None) or "argmax"
 
 
-def _gates(path: Path | None, upper: list[str], lower: list[str]) -> list[Gate]:
+def _gates(path: Path | None, upper: list[str], lower: list[str], *, required: bool) -> list[Gate]:
     """Return the gates of the file, then those of the options."""
     from cordcal.evaluate.gates import Gate
 
@@ -292,7 +327,7 @@ def _gates(path: Path | None, upper: list[str], lower: list[str]) -> list[Gate]:
         for text in texts:
             name, _, value = text.partition("=")
             limits.append(Gate.parse(name.strip(), value, bound))
-    if not limits:
+    if not limits and required:
         raise InputError(
             "gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates"
         )

@@ -49,6 +49,8 @@ def info(
         show(f"problem: {problem}")
     if contents.get("next_step") is not None:
         echo(f"next step: {contents['next_step']}")
+    if contents.get("then") is not None:
+        echo(f"then: {contents['then']}")
 
 
 def _describe_state(path: str) -> dict[str, Any] | None:
@@ -91,7 +93,7 @@ def _table(contents: dict[str, Any]) -> Table:
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in contents.items():
-        if name not in ("problems", "entries", "next_step") and value is not None:
+        if name not in ("problems", "entries", "next_step", "then") and value is not None:
             table.add_row(
                 Text(name.replace("_", " "), style="bold"), Text(printable(_format_value(value)))
             )

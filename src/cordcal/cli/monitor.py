@@ -51,6 +51,14 @@ IdColumnOption = Annotated[
     str | None,
     typer.Option("--id-column", metavar="NAME", help="Column or key that identifies the rows."),
 ]
+ClusterColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-column",
+        metavar="NAME",
+        help="Column or key of what makes rows dependent, such as a user; one row of each counts.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -110,6 +118,7 @@ def init(
         ),
     ] = 0.02,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generator.")] = 0,
+    cluster_column: ClusterColumnOption = None,
     force: ForceOption = False,
 ) -> None:
     """Begin to watch a model: store what its outputs look like now.
@@ -127,6 +136,7 @@ def init(
         tolerance=tolerance,
         seed=seed,
         model=None if model is None else file_digest(model).sha256,
+        clusters=read_groups(None, cluster_column, baseline, inputs=inputs),
     )
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"
@@ -165,7 +175,11 @@ def add(
     input: InputOption = None,
     model: ModelOption = None,
     id_column: IdColumnOption = None,
+    no_id: Annotated[
+        bool, typer.Option("--no-id", help="Count rows whose id is empty, each as its own row.")
+    ] = False,
     groups_column: GroupsColumnOption = None,
+    cluster_column: ClusterColumnOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the outputs of a night, with labels or without, and print the verdict."""
@@ -185,11 +199,15 @@ def add(
                     outputs.labels,
                     ids=read_groups(None, id_column, path, inputs=inputs),
                     groups=read_groups(None, groups_column, path, inputs=inputs),
+                    clusters=read_groups(None, cluster_column, path, inputs=inputs),
                     direct=outputs.direct,
                     name=Path(path).name,
+                    allow_missing_ids=no_id,
                 )
             if len(monitor.periods) == before:
                 echo_info(f"{path} was added before and is not counted twice")
+            else:
+                _echo_left_out(monitor, path)
         status = monitor.status
     _print(status, json=json)
 
@@ -203,6 +221,9 @@ def label(
     labels_column: Annotated[
         str, typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels.")
     ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse labels of rows that were never added.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Add labels of rows that were added without them."""
@@ -214,10 +235,26 @@ def label(
         truth = parse_labels(read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS))
         before = len(monitor.periods)
         with _errors_about(labels):
-            status = monitor.add_labels(ids, truth, name=Path(labels).name)
+            status = monitor.add_labels(ids, truth, name=Path(labels).name, strict=strict)
         if len(monitor.periods) == before:
             echo_info(f"the labels of {labels} were counted before and are not counted twice")
+        else:
+            _echo_left_out(monitor, labels)
     _print(status, json=json)
+
+
+def _echo_left_out(monitor: Monitor, path: str) -> None:
+    """Print how many rows of the latest batch are not counted."""
+    period = monitor.periods[-1]
+    if period.repeated:
+        echo_info(
+            f"{path}: {period.repeated:,} rows are not counted: they, or a row of their cluster, "
+            "were counted before"
+        )
+    if period.unknown:
+        echo_info(
+            f"{path}: {period.unknown:,} labels are not used: no row with their id waits for one"
+        )
 
 
 def show(
@@ -240,18 +277,32 @@ def show(
     _print(monitor.status, json=json)
 
 
-def acknowledge(state: StateArgument) -> None:
+def acknowledge(
+    state: StateArgument,
+    start_from: Annotated[
+        str,
+        typer.Option(
+            "--start-from",
+            help="What new inputs are compared with: the baseline, so that a change that stays "
+            "raises an alarm again, or the newest rows (at most 2,000), so that it does not.",
+        ),
+    ] = "baseline",
+) -> None:
     """Clear an alarm: both tests start again, each with its share of --alpha."""
     from cordcal.evaluate.monitor import Monitor
 
-    with Monitor.updating(state) as monitor:
+    with Monitor.updating(state) as monitor, _errors_about("--start-from"):
         alarms = len(monitor.alarms)
-        monitor.acknowledge()
+        monitor.acknowledge(start_from=start_from)  # type: ignore[arg-type]
     if not alarms:
         echo(f"{state}: there is no alarm to acknowledge, so nothing changed")
         return
     counted = "1 alarm" if alarms == 1 else f"{alarms} alarms"
-    echo(f"{state}: {counted} acknowledged, both tests start again")
+    compared = "the baseline" if start_from == "baseline" else "the newest rows"
+    echo(
+        f"{state}: {counted} acknowledged, both tests start again; new inputs are compared with "
+        f"{compared}"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import raise_first, row_error
-from cordcal._numeric.arrays import row_digests, to_numpy
+from cordcal._numeric.arrays import refuse_masked, row_digests, to_numpy
 from cordcal._numeric.types import ArrayLike, Arrays, Classes, Flags, NumPyArray, Vector
 from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
@@ -101,6 +101,15 @@ def codes_of(names: NumPyArray) -> Vector:
     )
     codes = np.array([int.from_bytes(digest) for digest in digests], dtype=np.float64)
     return np.asarray(codes[index])
+
+
+def as_ids(ids: Any) -> NumPyArray:
+    """Return ids as an array in which no number became text."""
+    refuse_masked(ids, "ids")
+    values = np.asarray(ids)
+    if values.dtype.kind in "US" and not isinstance(ids, np.ndarray):
+        return np.asarray(list(ids), dtype=object)
+    return values
 
 
 def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:

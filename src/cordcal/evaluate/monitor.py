@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -13,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
-from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.labels import as_groups, check_predictions, names_to_indices
 from cordcal._validation.names import check_class_names
 from cordcal._validation.table import match
-from cordcal.evaluate.baseline import id_digests, id_text
+from cordcal.evaluate.baseline import as_ids, id_digests, id_text, without_id
 from cordcal.evaluate.evidence import (
     N_BANDS,
     TILTS,
@@ -30,6 +30,7 @@ from cordcal.evaluate.evidence import (
 )
 from cordcal.evaluate.results import (
     Alarm,
+    LabelledBatch,
     MonitorHistory,
     MonitorStatus,
     Period,
@@ -50,8 +51,11 @@ MAX_REMEMBERED = 1_000_000
 _MIN_SHARE = 0.05
 _STATE_KIND = "monitor"
 _REMEDY = "restore it from a backup, or begin again with `cordcal monitor init`"
-# Batches with fewer different confidences can be equal by chance; then their name counts, too.
-_MIN_DISTINCT = 8
+# Batches whose rows carry fewer bits can be equal by chance: a million pairs of batches with as
+# many are all different with probability 0.9998.
+_MIN_BITS = 32.0
+# So many of the newest rows are remembered, to compare later rows with them.
+_NEWEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,19 @@ class _Rows:
 
 @dataclass(eq=False)
 class _Remembered:
-    """Rows that wait for their labels, and ids that were counted, by a digest of the id."""
+    """Rows that wait for their labels, and ids and clusters that were counted, by their digests."""
 
-    waiting: dict[int, tuple[float, int, int]] = field(default_factory=dict)
-    counted: dict[int, None] = field(default_factory=dict)
+    waiting: OrderedDict[int, tuple[float, int, int]] = field(default_factory=OrderedDict)
+    counted: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    clusters: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
-    def trim(self) -> None:
-        for table in (self.waiting, self.counted):
-            for key in list(table)[: max(0, len(table) - MAX_REMEMBERED)]:
-                del table[key]
+    def trim(self) -> int:
+        """Drop the oldest entries beyond the limit; return how many rows no longer wait."""
+        dropped = len(self.waiting) - MAX_REMEMBERED
+        for table in (self.waiting, self.counted, self.clusters):
+            while len(table) > MAX_REMEMBERED:
+                table.popitem(last=False)
+        return max(0, dropped)
 
 
 class Monitor:
@@ -103,6 +111,9 @@ class Monitor:
         Seed of the generator that breaks ties.
     model : str, optional
         A digest of the model, stored so that batches of another model are refused.
+    clusters : array_like of shape (n,), optional
+        What rows of the baseline share that makes them dependent, such as a patient or a user;
+        the first row of each counts.
 
     Examples
     --------
@@ -129,12 +140,15 @@ class Monitor:
         tolerance: float = 0.02,
         seed: int = 0,
         model: str | None = None,
+        clusters: Any = None,
     ) -> None:
         if not 0.0 < alpha < 1.0:
             raise InputError("alpha", f"is {alpha}", "pass a probability, such as 0.05")
         if not 0.0 <= tolerance < 0.5:
             raise InputError("tolerance", f"is {tolerance}", "pass a number from 0 to 0.5")
-        matched = match({"probabilities": probabilities}, class_names=class_names)
+        matched = match(
+            {"probabilities": probabilities}, class_names=class_names, clusters=clusters
+        )
         matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
         self.alpha, self.tolerance, self.seed, self.model = alpha, tolerance, seed, model
         self.n_classes = matrix.classes
@@ -142,20 +156,32 @@ class Monitor:
         if matched.class_names is not None:
             self.class_names = check_class_names(matched.class_names, matrix.classes)
         rows = _Rows(*matrix.confidences(), np.full(matrix.rows, -1, dtype=np.intp))
+        if clusters is not None:
+            values = as_groups(matched.clusters, matrix.rows, "clusters")
+            rows = rows.take(np.sort(np.unique(values, return_index=True)[1]))
         counts = np.zeros((matrix.classes, N_BANDS), dtype=np.int64)
         np.add.at(counts, (rows.predicted, bands_of(rows.confidence)), 1)
         self.baseline_rows = len(rows.predicted)
         if not self.baseline_rows:
             raise InputError("probabilities", "has no rows", "pass rows that were not used to fit")
-        self.baseline_shares = counts.sum(axis=1) / self.baseline_rows
+        self.baseline_counts = counts
         self.periods: list[Period] = []
         self.alarms: list[Alarm] = []
         self.group_names: list[str] = []
         # The rows of each batch as a digest, and whether their labels were counted.
         self._batches: dict[str, bool] = {}
         self._remembered = _Remembered()
+        # Rows that waited for a label until newer ones took their place.
+        self.dropped = 0
+        # The cells of the newest rows: predicted class × number of bands + band.
+        self._newest = np.zeros(0, dtype=np.intp)
         self.calibration = CalibrationEvidence(self.n_classes, tolerance)
         self.inputs = DriftEvidence(counts, seed)
+
+    @property
+    def baseline_shares(self) -> Vector:
+        """The share of each predicted class in the baseline."""
+        return np.asarray(self.baseline_counts.sum(axis=1) / self.baseline_rows)
 
     @property
     def limit(self) -> float:
@@ -166,6 +192,7 @@ class Monitor:
     def status(self) -> MonitorStatus:
         """What is known now."""
         latest = next((period for period in reversed(self.periods) if period.rows), None)
+        with_labels = next((period for period in reversed(self.periods) if period.labelled), None)
         labelled = self.calibration.rows
         gap = self.calibration.mean_gap if labelled else None
         return MonitorStatus(
@@ -173,12 +200,14 @@ class Monitor:
             rows=self.inputs.rows,
             labelled=labelled,
             waiting=len(self._remembered.waiting),
+            dropped=self.dropped,
             calibration_evidence=_factor(self.calibration.evidence),
             input_evidence=_factor(self.inputs.evidence),
             limit=self.limit,
             gap=gap,
             gap_interval=self.calibration.gap_interval(self.alpha),
             confidence=None if latest is None else latest.confidence,
+            latest=None if with_labels is None else LabelledBatch.of(with_labels),
             changed=None if latest is None else latest.changed,
             sources=self._sources(),
             alarms=tuple(self.alarms),
@@ -209,14 +238,18 @@ class Monitor:
         *,
         ids: Any = None,
         groups: Any = None,
+        clusters: Any = None,
         direct: Any = None,
         name: str | None = None,
+        allow_missing_ids: bool = False,
     ) -> MonitorStatus:
         """Add a batch of rows.
 
         A batch that was added before changes nothing, except that its labels are counted if
-        they come later.  With ids, rows without labels wait for them: pass the same ids later,
-        here or to `add_labels`.  A row counts at most once in each test.
+        they come later.  It is recognised by its rows, whatever its name is; the rows of a very
+        small batch may be equal by chance, so without ids it always counts.  With ids, rows
+        without labels wait for them: pass the same ids later, here or to `add_labels`.  A row
+        counts at most once in each test.
 
         Parameters
         ----------
@@ -225,13 +258,19 @@ class Monitor:
         labels : array_like of shape (n,), optional
             The true classes.
         ids : array_like of shape (n,), optional
-            What identifies the rows in later batches.
+            What identifies the rows in later batches: text as it is written, numbers by value.
         groups : array_like of shape (n,), optional
             The group of each row, each tested on its own as well.
+        clusters : array_like of shape (n,), optional
+            What rows share that makes them dependent, such as a patient or a user: the first row
+            of each cluster counts, in all batches together.
         direct : array_like of shape (n, K), optional
             The calibrator's probabilities before the repair, to count changed predictions.
         name : str, optional
             The batch's name in messages and on the page.
+        allow_missing_ids : bool
+            Whether rows whose id is empty are counted, each as a row of its own; by default they
+            are refused.
 
         Returns
         -------
@@ -247,22 +286,32 @@ class Monitor:
             fitted_source="the baseline",
             labels=labels,
             groups=groups,
+            clusters=clusters,
             ids=ids,
         )
         matrix = self._matrix(matched.matrices[0], "probabilities")
         codes, group_names = self._group_codes(matched.groups, matrix.rows)
         rows = _Rows(*matrix.confidences(), codes)
         truth = None if labels is None else matrix.check_labels(matched.labels, None)[0]
-        keys = None if ids is None else _id_keys(matched.ids, matrix.rows)
+        keys = None if ids is None else _id_keys(matched.ids, matrix.rows, allow_missing_ids)
         changed = None if direct is None else self._changes(matched.matrices[1], rows.predicted)
         name = f"batch {len(self.periods) + 1}" if name is None else name
-        digest = _rows_digest(rows, keys, name)
-        known = self._batches.get(digest)
-        if known or (known is not None and truth is None):
+        names, known = self._recognise(rows, keys)
+        # Rows that come again with ids can wait for labels now.
+        can_wait = keys is not None and names[0] not in self._batches
+        if known or (known is False and truth is None and not can_wait):
             return self.status
-        self._batches[digest] = truth is not None
+        if known is False and keys is None and clusters is not None:
+            raise InputError(
+                "clusters",
+                "has rows that were added before without labels, and which of them count is not "
+                "known",
+                "pass ids with both",
+            )
+        first = self._first_of_clusters(matched.clusters, matrix.rows)
+        self._batches |= dict.fromkeys(names, truth is not None)
         self.group_names = group_names
-        new, ready, correct = self._sort_rows(rows, truth, keys)
+        new, ready, correct = self._sort_rows(rows, truth, keys, first)
         if known is not None:
             new = _rows_of([])
         self._bet(
@@ -270,17 +319,52 @@ class Monitor:
         )
         return self.status
 
-    def add_labels(self, ids: Any, labels: Any, *, name: str | None = None) -> MonitorStatus:
+    def _recognise(
+        self, rows: _Rows, keys: list[int | None] | None
+    ) -> tuple[list[str], bool | None]:
+        """Return what a batch is remembered by, and whether its labels were counted before.
+
+        That is None for a new batch.  A batch that had no ids is recognised with them, and the
+        other way round; of two batches with ids, the ids decide.
+        """
+        rows_only = _digest(rows.confidence.astype("<f8"), rows.predicted.astype("<i8"))
+        names = [rows_only] if _bits(rows) >= _MIN_BITS else []
+        if keys is None:
+            either = [*names, *(f"ids {name}" for name in names)]
+        else:
+            own = _digest(rows_only.encode(), np.array([key or 0 for key in keys], dtype="<u8"))
+            either, names = [own, *names], [own, *(f"ids {name}" for name in names)]
+        flags = [self._batches[name] for name in either if name in self._batches]
+        return names, any(flags) if flags else None
+
+    def _first_of_clusters(self, clusters: Any, rows: int) -> npt.NDArray[np.bool_]:
+        """Return which rows are the first of their cluster, in all batches."""
+        first = np.ones(rows, dtype=np.bool_)
+        if clusters is None:
+            return first
+        digests = id_digests(as_groups(clusters, rows, "clusters")).tolist()
+        seen = self._remembered.clusters
+        for row, digest in enumerate(digests):
+            first[row] = digest not in seen
+            seen[digest] = None
+        return first
+
+    def add_labels(
+        self, ids: Any, labels: Any, *, name: str | None = None, strict: bool = False
+    ) -> MonitorStatus:
         """Add labels of rows that were added without them.
 
         Parameters
         ----------
         ids : array_like of shape (n,)
-            Ids of rows that wait; others are refused.
+            Ids of rows that wait.  Labels of other rows are not used; ``periods[-1].unknown`` is
+            their number.
         labels : array_like of shape (n,)
             Their true classes.
         name : str, optional
             The batch's name.
+        strict : bool
+            Whether to refuse labels of rows that were never added.
 
         Returns
         -------
@@ -299,39 +383,52 @@ class Monitor:
         unknown = [
             not wait and key not in memory.counted for wait, key in zip(waiting, keys, strict=True)
         ]
-        raise_first(
-            row_error(
-                np.array(unknown, dtype=np.bool_),
-                "ids",
-                "does not wait for a label",
-                f"add its probabilities first; the latest {MAX_REMEMBERED:,} rows are kept",
+        if strict:
+            raise_first(
+                row_error(
+                    np.array(unknown, dtype=np.bool_),
+                    "ids",
+                    "does not wait for a label",
+                    f"add its probabilities first; the latest {MAX_REMEMBERED:,} rows are kept",
+                )
             )
-        )
         ready = [index for index, wait in enumerate(waiting) if wait]
-        if not ready:
+        if not ready and not any(unknown):
             return self.status
-        stored = [memory.waiting.pop(keys[index]) for index in ready]
-        rows = _rows_of(stored)
+        rows = _rows_of([memory.waiting.pop(keys[index]) for index in ready])
         memory.counted.update((keys[index], None) for index in ready)
-        name = f"batch {len(self.periods) + 1}" if name is None else name
-        nothing = _rows_of([])
+        self.dropped += memory.trim()
         self._bet(
-            name,
-            nothing,
+            f"batch {len(self.periods) + 1}" if name is None else name,
+            _rows_of([]),
             rows,
             rows.predicted == truth[ready],
-            repeated=len(keys) - len(ready),
+            repeated=len(keys) - len(ready) - sum(unknown),
+            unknown=sum(unknown),
             changed=None,
         )
         return self.status
 
-    def acknowledge(self) -> None:
-        """Clear the alarms and start both tests again; without an alarm nothing changes."""
+    def acknowledge(self, *, start_from: Literal["baseline", "newest"] = "baseline") -> None:
+        """Clear the alarms and start both tests again; without an alarm nothing changes.
+
+        Parameters
+        ----------
+        start_from : {"baseline", "newest"}
+            What the test of the inputs compares new rows with: the baseline, so that a change
+            that stays raises an alarm again; or the newest rows, at most 2,000, so that the
+            change counts as the new state.
+        """
+        if start_from not in ("baseline", "newest"):
+            raise InputError("start_from", f"is {start_from!r}", "use baseline or newest")
         if not self.alarms:
             return
+        counts = self.baseline_counts
+        if start_from == "newest":
+            counts = np.bincount(self._newest, minlength=counts.size).reshape(counts.shape)
         self.alarms.clear()
         self.calibration = CalibrationEvidence(self.n_classes, self.tolerance)
-        self.inputs = DriftEvidence(self.inputs.counts, self.inputs.generator)
+        self.inputs = DriftEvidence(counts, self.inputs.generator)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
         matrix = ProbabilityMatrix.from_array(probabilities, argument)
@@ -367,17 +464,17 @@ class Monitor:
         return int((matrix.confidences()[1] != predicted).sum())
 
     def _sort_rows(
-        self, rows: _Rows, truth: Labels | None, keys: list[int] | None
+        self,
+        rows: _Rows,
+        truth: Labels | None,
+        keys: list[int | None] | None,
+        first: npt.NDArray[np.bool_],
     ) -> tuple[_Rows, _Rows, npt.NDArray[np.bool_]]:
         """Return the new rows, those whose label counts now, and whether they are right."""
-        if keys is None:
-            if truth is None:
-                return rows, _rows_of([]), np.zeros(0, dtype=bool)
-            return rows, rows, rows.predicted == truth
         memory = self._remembered
         new, ready, answers = [], [], []
         columns = zip(
-            keys,
+            [None] * len(first) if keys is None else keys,
             rows.confidence.tolist(),
             rows.predicted.tolist(),
             rows.groups.tolist(),
@@ -386,19 +483,27 @@ class Monitor:
         for index, (key, *row) in enumerate(columns):
             if key in memory.counted:
                 continue
-            known = memory.waiting.pop(key, None) if truth is not None else memory.waiting.get(key)
+            known = memory.waiting.get(key) if key is not None else None
+            if known is None and not first[index]:
+                # Another row of its cluster counts; its label, if it comes later, does not.
+                if key is not None:
+                    memory.counted[key] = None
+                continue
             stored = known or (row[0], row[1], row[2])
             if known is None:
                 new.append(index)
-            if truth is None:
-                memory.waiting[key] = stored
-            else:
+            if truth is not None:
                 ready.append(stored)
                 answers.append(truth[index])
+            if key is not None and truth is None:
+                memory.waiting[key] = stored
+            elif key is not None:
+                memory.waiting.pop(key, None)
                 memory.counted[key] = None
-        memory.trim()
+        self.dropped += memory.trim()
         counted = _rows_of(ready)
-        return rows.take(np.array(new, dtype=np.intp)), counted, counted.predicted == answers
+        right = counted.predicted == np.array(answers, dtype=np.intp)
+        return rows.take(np.array(new, dtype=np.intp)), counted, right
 
     def _bet(
         self,
@@ -409,12 +514,16 @@ class Monitor:
         *,
         repeated: int,
         changed: int | None,
+        unknown: int = 0,
     ) -> None:
         """Let both tests bet on rows, and record the batch."""
         limit = float(np.log(self.limit))
         bands = bands_of(ready.confidence)
         if len(new.predicted):
-            look = self.inputs.update(new.predicted, bands_of(new.confidence), limit)
+            new_bands = bands_of(new.confidence)
+            cells = new.predicted * N_BANDS + new_bands
+            self._newest = np.concatenate([self._newest, cells])[-_NEWEST:]
+            look = self.inputs.update(new.predicted, new_bands, limit)
             self._raise_alarm("inputs", name, look)
         if len(ready.predicted):
             look = self.calibration.update(
@@ -427,6 +536,7 @@ class Monitor:
                 rows=len(new.predicted),
                 labelled=len(ready.predicted),
                 repeated=repeated,
+                unknown=unknown,
                 confidence=float(new.confidence.mean()) if len(new.predicted) else 0.0,
                 changed=changed,
                 band_rows=_by_band(bands, np.ones(len(bands), dtype=np.int64)),
@@ -537,12 +647,14 @@ class Monitor:
             "counts": self.inputs.counts,
             "histogram": self.inputs.histogram,
             "recent": self.inputs.recent,
-            "baseline_shares": self.baseline_shares,
+            "baseline_counts": self.baseline_counts,
+            "newest": self._newest,
             "waiting_keys": np.array(list(waiting), dtype=np.uint64),
             "waiting_confidence": stored.confidence,
             "waiting_predicted": stored.predicted,
             "waiting_groups": stored.groups,
             "counted_keys": np.array(list(counted), dtype=np.uint64),
+            "cluster_keys": np.array(list(self._remembered.clusters), dtype=np.uint64),
             "period_predicted": np.array(
                 [period.predicted for period in self.periods], dtype=np.int64
             ).reshape(len(self.periods), self.n_classes),
@@ -560,6 +672,7 @@ class Monitor:
             "class_names": self.class_names,
             "baseline_rows": self.baseline_rows,
             "group_names": self.group_names,
+            "dropped": self.dropped,
             "batches": self._batches,
             "alarms": [asdict(alarm) for alarm in self.alarms],
             "periods": periods,
@@ -581,9 +694,10 @@ class Monitor:
         monitor.alpha, monitor.tolerance = float(body["alpha"]), float(body["tolerance"])
         monitor.seed, monitor.model = int(body["seed"]), body["model"]
         monitor.baseline_rows = int(body["baseline_rows"])
-        monitor.baseline_shares = arrays["baseline_shares"]
-        monitor.n_classes = len(monitor.baseline_shares)
+        monitor.baseline_counts, monitor._newest = arrays["baseline_counts"], arrays["newest"]
+        monitor.n_classes = len(monitor.baseline_counts)
         monitor.group_names = list(body["group_names"])
+        monitor.dropped = int(body["dropped"])
         monitor._batches = dict(body["batches"])
         monitor.alarms = [Alarm(**alarm) for alarm in body["alarms"]]
         monitor.periods = [
@@ -599,8 +713,11 @@ class Monitor:
             strict=True,
         )
         monitor._remembered = _Remembered(
-            dict(zip(arrays["waiting_keys"].tolist(), waiting, strict=True)),
-            dict.fromkeys(arrays["counted_keys"].tolist()),
+            OrderedDict(zip(arrays["waiting_keys"].tolist(), waiting, strict=True)),
+            *(
+                OrderedDict.fromkeys(arrays[f"{name}_keys"].tolist())
+                for name in ("counted", "cluster")
+            ),
         )
         monitor.calibration = CalibrationEvidence(monitor.n_classes, monitor.tolerance)
         monitor.calibration.gap_sum = int(body["gap_sum"])
@@ -644,16 +761,21 @@ def _by_band(bands: Classes, values: npt.NDArray[Any]) -> Any:
     return tuple(sums.tolist())
 
 
-def _id_keys(ids: Any, rows: int | None) -> list[int]:
-    """Return a 64-bit digest of each id."""
-    refuse_masked(ids, "ids")
-    values = np.asarray(ids)
+def _id_keys(ids: Any, rows: int | None, allow_missing: bool = False) -> list[Any]:
+    """Return a 64-bit digest of each id; None for an empty one, if that is allowed."""
+    values = as_ids(ids)
     if values.ndim != 1 or (rows is not None and len(values) != rows):
         expected = "one id per row" if rows is None else f"{rows} ids, one per row"
         raise InputError("ids", f"has shape {values.shape}", f"pass {expected}")
-    keys: list[int] = id_digests(values).tolist()
-    first = {key: row for row, key in reversed(list(enumerate(keys)))}
-    repeated = np.array([first[key] != row for row, key in enumerate(keys)], dtype=np.bool_)
+    present = ~without_id(values) if allow_missing else np.ones(len(values), dtype=np.bool_)
+    keys: list[int | None] = [None] * len(values)
+    seen: set[int | None] = set()
+    repeated = np.zeros(len(values), dtype=np.bool_)
+    digests = id_digests(values[present]).tolist()
+    for row, key in zip(np.flatnonzero(present).tolist(), digests, strict=True):
+        repeated[row] = key in seen
+        seen.add(key)
+        keys[row] = key
     raise_first(
         row_error(
             repeated,
@@ -666,13 +788,15 @@ def _id_keys(ids: Any, rows: int | None) -> list[int]:
     return keys
 
 
-def _rows_digest(rows: _Rows, keys: list[int] | None, name: str) -> str:
-    """Return what identifies the rows of a batch; labels do not, because they may come later."""
+def _digest(*parts: npt.NDArray[Any] | bytes) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(np.ascontiguousarray(rows.confidence).tobytes())
-    digest.update(rows.predicted.astype("<i8").tobytes())
-    if keys is not None:
-        digest.update(np.array(keys, dtype="<u8").tobytes())
-    elif len(np.unique(rows.confidence)) < _MIN_DISTINCT:
-        digest.update(name.encode("utf-8", "surrogatepass"))
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.tobytes())
     return digest.hexdigest()
+
+
+def _bits(rows: _Rows) -> float:
+    """Return the information in the order of a batch's rows: rows × entropy of their values."""
+    pairs = np.column_stack([rows.confidence, rows.predicted])
+    counts = np.unique(pairs, axis=0, return_counts=True)[1]
+    return float(len(pairs) * np.log2(len(pairs)) - (counts * np.log2(counts)).sum())

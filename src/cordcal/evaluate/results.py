@@ -885,8 +885,9 @@ class Period:
     ----------
     name : str
         The batch's name.
-    rows, labelled, repeated : int
-        New rows, rows whose label was counted, and rows left out because they were known.
+    rows, labelled, repeated, unknown : int
+        New rows; rows whose label was counted; rows left out because they, or a row of their
+        cluster, were counted before; and labels of rows that were never added.
     confidence : float
         Mean confidence of the new rows: the accuracy they imply.
     changed : int or None
@@ -905,6 +906,7 @@ class Period:
     rows: int
     labelled: int
     repeated: int
+    unknown: int
     confidence: float
     changed: int | None
     band_rows: tuple[int, ...]
@@ -917,6 +919,32 @@ class Period:
 
 
 @dataclass(frozen=True)
+class LabelledBatch(Record):
+    """Accuracy and confidence of a batch with labels, side by side.
+
+    Attributes
+    ----------
+    name : str
+        The batch's name.
+    rows : int
+        Rows whose label was counted.
+    accuracy, confidence : float
+        The share of them that are right, and their mean confidence.
+    """
+
+    name: str
+    rows: int
+    accuracy: float
+    confidence: float
+
+    @classmethod
+    def of(cls, period: Period) -> LabelledBatch:
+        """Summarise a batch that has labels."""
+        sums = (sum(period.band_correct), sum(period.band_confidence))
+        return cls(period.name, period.labelled, *(total / period.labelled for total in sums))
+
+
+@dataclass(frozen=True)
 class MonitorStatus(Record):
     """What a monitor knows now.
 
@@ -925,9 +953,9 @@ class MonitorStatus(Record):
     verdict : {"holds", "alarm", "cannot tell"}
         ``"alarm"`` from the first alarm until it is acknowledged; ``"cannot tell"`` before the
         first row, and before the first after an acknowledgement.
-    rows, labelled, waiting : int
-        Rows seen and rows whose label was counted since the tests began, and rows that wait for
-        a label.
+    rows, labelled, waiting, dropped : int
+        Rows seen and rows whose label was counted since the tests began; rows that wait for a
+        label; and rows that no longer do, because newer ones took their place.
     calibration_evidence, input_evidence : float
         The evidence of both tests as a factor.
     limit : float
@@ -937,7 +965,9 @@ class MonitorStatus(Record):
     gap_interval : tuple of float
         An interval for it that holds at every look together, with probability 1 − α.
     confidence : float or None
-        Mean confidence of the latest batch with new rows: the accuracy it implies.
+        Mean confidence of the latest batch with new rows.
+    latest : LabelledBatch or None
+        The latest batch with labels.
     changed : int or None
         Predictions of that batch that the direct probabilities would have changed.
     sources : tuple of Source
@@ -950,12 +980,14 @@ class MonitorStatus(Record):
     rows: int
     labelled: int
     waiting: int
+    dropped: int
     calibration_evidence: float
     input_evidence: float
     limit: float
     gap: float | None
     gap_interval: tuple[float, float]
     confidence: float | None
+    latest: LabelledBatch | None
     changed: int | None
     sources: tuple[Source, ...]
     alarms: tuple[Alarm, ...]
@@ -972,8 +1004,9 @@ class MonitorStatus(Record):
         if "calibration" in raised:
             alarm = raised["calibration"]
             lines.append(
-                f"ALARM: the confidence no longer holds, since {alarm.batch} "
-                f"(evidence {alarm.evidence:.3g}, limit {self.limit:g})."
+                f"ALARM: the confidence no longer holds, since {alarm.batch} (evidence "
+                f"{factor(alarm.evidence)} then, {factor(self.calibration_evidence)} now, "
+                f"limit {self.limit:g})."
             )
             lines += [
                 f"  {100 * source.share:.0f} % of this evidence comes from {source.name}: "
@@ -991,8 +1024,9 @@ class MonitorStatus(Record):
             alarm = raised["inputs"]
             lines.append(
                 f"ALARM: the inputs have changed, since {alarm.batch} (evidence "
-                f"{alarm.evidence:.3g}, limit {self.limit:g}). That does not mean that the "
-                f"confidence is wrong: get labels for some of the new rows."
+                f"{factor(alarm.evidence)} then, {factor(self.input_evidence)} now, limit "
+                f"{self.limit:g}). That does not mean that the confidence is wrong: get labels "
+                f"for some of the new rows."
             )
         else:
             lines.append(
@@ -1004,19 +1038,43 @@ class MonitorStatus(Record):
                 f"Confidence minus accuracy: {points(self.gap)} points, between {low} "
                 f"and {high} however often you look ({self.labelled:,} labelled rows)."
             )
-        if self.confidence is not None:
-            lines.append(f"The latest batch implies an accuracy of {100 * self.confidence:.1f} %.")
+        if self.latest is not None:
+            lines.append(
+                f"The latest labelled batch, {self.latest.name}: accuracy "
+                f"{100 * self.latest.accuracy:.1f} %, mean confidence "
+                f"{100 * self.latest.confidence:.1f} %."
+            )
+        elif self.confidence is not None:
+            lines.append(
+                f"If the confidence holds, the accuracy of the latest batch is "
+                f"{100 * self.confidence:.1f} %; labels would show it."
+            )
         if self.changed is not None:
             lines.append(
                 f"Without the repair {self.changed:,} of its predictions would have changed."
             )
         if self.waiting:
             lines.append(f"{self.waiting:,} rows wait for their labels.")
+        if self.dropped:
+            lines.append(
+                f"{self.dropped:,} older rows no longer wait: newer ones took their place."
+            )
         return lines
 
 
 # Bounds between bands of confidence: finer towards one, where most classifiers report.
 BAND_EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+def factor(evidence: float) -> str:
+    """Return evidence as a factor, large ones as a power of ten.
+
+    Examples
+    --------
+    >>> factor(42.7), factor(3.1e17)
+    ('42.7', '10^17.5')
+    """
+    return f"{evidence:.3g}" if evidence < 1e6 else f"10^{math.log10(evidence):.3g}"
 
 
 def points(share: float) -> str:

@@ -591,8 +591,8 @@ def upper_mean(
     Examples
     --------
     >>> zeros = np.zeros(1000)
-    >>> round(upper_mean(zeros, 1.0, 0.025), 5), round(upper_rate(zeros > 0.0, 0.025), 5)
-    (0.00368, 0.00368)
+    >>> round(upper_mean(zeros, 1.0, 0.025), 4), round(upper_rate(zeros > 0.0, 0.025), 4)
+    (0.0037, 0.0037)
     """
     count = len(values)
     if clusters is not None:

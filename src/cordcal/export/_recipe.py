@@ -271,7 +271,7 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
             "fit the model with {option}, or pass logits",
             option=("input", "probabilities"),
         )
-    if model.needs_prediction:
+    if model.needs_prediction_:
         raise InputError(
             "model",
             "was fitted with prediction=, and the scores alone do not determine such predictions",

@@ -402,20 +402,20 @@ def _by_layout(
         if len(numbered) > 1 and are_default_names(sorted(numbered, key=int)):
             return _scores({name: name for name in numbered})
     candidates = _candidates(types)
-    prefix = _shared_prefix(candidates)
+    prefix = shared_prefix(candidates)
     if prefix is not None:
         return _scores({name: name.removeprefix(prefix) for name in candidates})
     return _unclear(types, candidates, where)
 
 
-def _shared_prefix(names: Sequence[str]) -> str | None:
+def shared_prefix(names: Sequence[str]) -> str | None:
     """Return what names share before the class: text up to a separator, or before numbers.
 
     Examples
     --------
-    >>> _shared_prefix(["logit_ant", "logit_ape"]), _shared_prefix(["p10", "p11"])
+    >>> shared_prefix(["logit_ant", "logit_ape"]), shared_prefix(["p10", "p11"])
     ('logit_', 'p')
-    >>> _shared_prefix(["ant", "ape"]) is None
+    >>> shared_prefix(["ant", "ape"]) is None
     True
     """
     if len(names) < 2:

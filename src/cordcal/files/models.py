@@ -219,8 +219,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     ----------
     model : CORD, Lift, PreservingCalibrator or a calibrator of cordcal
         What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
-        the scores from (``score_columns_``), and how it normalized log-likelihoods of answers
-        (``normalize_``), are stored with it.  Of a
+        the scores from (``score_columns_``) are stored with it.  Of a
         `cordcal.sklearn.PreservingCalibratedClassifierCV` the calibration is stored
         (``to_calibrator()``).  The estimator is not in the file: keep it in its own format, and
         pass its scores to the loaded model.
@@ -247,8 +246,6 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     tensors, body = model.to_state()
     patterns = getattr(model, "score_columns_", None)
     extra_metadata = {} if patterns is None else {"columns": json.dumps(list(patterns))}
-    if hasattr(model, "normalize_"):
-        extra_metadata["normalize"] = model.normalize_
     write_state(path, kind, tensors, body, overwrite=overwrite, **extra_metadata)
 
 
@@ -369,8 +366,6 @@ def load(path: str | os.PathLike[str]) -> Any:
         ) from error
     if "columns" in metadata:
         model.score_columns_ = _parse_patterns(metadata["columns"], name)
-    if "normalize" in metadata:
-        model.normalize_ = metadata["normalize"]
     return model
 
 

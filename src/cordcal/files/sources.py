@@ -349,6 +349,8 @@ class TableRows:
 
     def with_others(self, *, unify: bool, keep_scores: bool) -> TableRows:
         """Return the rows with the other columns of the table."""
+        from cordcal.files.tables import size_of
+
         rows = copy(self)
         scores = () if keep_scores else self.layout.columns
         if unify:
@@ -358,7 +360,7 @@ class TableRows:
         rows._others = [name for name in self.table.names if name not in scores]
         sample = next((table for _, table in self.table.slices(None)), None)
         if sample is not None and len(sample):
-            rows.row_bytes = max(1, sample.nbytes // len(sample))
+            rows.row_bytes = max(1, size_of(sample) // len(sample))
         return rows
 
     def empty_others(self) -> pyarrow.Table:

@@ -44,6 +44,14 @@ _PROBE_ROWS = 16
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
+def size_of(batch: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes of some rows; of views of text, whose parts Arrow does not measure, all."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowException:
+        return int(batch.get_total_buffer_size())
+
+
 class TableFile(Protocol):
     """One file of a table, read in slices.
 
@@ -110,7 +118,7 @@ class ParquetFile:
                     continue
                 size = self._slice_rows(opened, group, set(wanted))
                 for batch in opened.iter_batches(size, [group], wanted, use_threads=False):
-                    check_size(self.path, batch.nbytes)
+                    check_size(self.path, size_of(batch))
                     # Arrow takes names as prefixes of nested ones, so select again.
                     yield _plain(pa.Table.from_batches([batch])).select(wanted)
 
@@ -146,7 +154,7 @@ class ParquetFile:
         if texts:
             batches = opened.iter_batches(_PROBE_ROWS, [group], sorted(texts), use_threads=False)
             first = next(iter(batches))
-            per_row = max(per_row, first.nbytes / len(first))
+            per_row = max(per_row, size_of(first) / len(first))
             longest *= len(texts)
         rows = int(SLICE_BYTES / max(per_row, 1.0))
         return max(1, min(rows, int(described.num_rows), limit() // max(longest, 1)))
@@ -176,10 +184,10 @@ class FeatherFile:
         with _readable(self.path, "Feather"), self._open(fields) as reader:
             for at in range(reader.num_record_batches):
                 batch = reader.get_batch(at)
-                check_size(self.path, batch.nbytes)
+                check_size(self.path, size_of(batch))
                 batch.validate(full=True)  # offsets in a damaged file may point anywhere
                 table = _plain(pa.Table.from_batches([batch])).select(wanted)
-                size = max(1, int(SLICE_BYTES * len(table) / max(table.nbytes, 1)))
+                size = max(1, int(SLICE_BYTES * len(table) / max(size_of(table), 1)))
                 for start in range(0, len(table), size):
                     yield table.slice(start, size)
 

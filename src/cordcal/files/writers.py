@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,7 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from cordcal._errors import InputError
+from cordcal.files.disk import replacing
 from cordcal.files.output import OutputFormat, OutputRows
+from cordcal.files.tables import size_of
 from cordcal.files.text import JSON, decode_json, encode_json
 
 # A quarter of Arrow's default, because unfinished pages take memory.
@@ -64,9 +69,13 @@ class TableWriter(ABC):
     def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
         self.file, self.format = file, format
 
-    @abstractmethod
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
+        return self.encode_table(output_table(rows, self.format))
+
+    @abstractmethod
+    def encode_table(self, table: pa.Table) -> Any:
+        """Return a table as `write` takes it."""
 
     @abstractmethod
     def write(self, encoded: Any) -> None:
@@ -81,9 +90,8 @@ class _ArrowWriter(TableWriter):
 
     _writer: Any = None
 
-    def encode(self, rows: OutputRows) -> pa.Table:
+    def encode_table(self, table: pa.Table) -> pa.Table:
         """Return a table of one chunk; JSON values become text."""
-        table = output_table(rows, self.format)
         for at, field in enumerate(table.schema):
             if field.metadata == JSON and field.type == pa.string():
                 plain = decode_json(_combined(table.column(at)))
@@ -151,12 +159,12 @@ class FeatherWriter(_ArrowWriter):
 class _TextWriter(TableWriter):
     """A line for each row."""
 
-    def encode(self, rows: OutputRows) -> list[Any]:
+    def encode_table(self, table: pa.Table) -> list[Any]:
         """Return the lines as bytes."""
-        return self._encode(output_table(rows, self.format))
+        return self._encode(table)
 
     def _encode(self, table: pa.Table) -> list[Any]:
-        if table.nbytes > _MAX_TEXT_BYTES and len(table) > 1:
+        if size_of(table) > _MAX_TEXT_BYTES and len(table) > 1:
             middle = len(table) // 2
             return self._encode(table.slice(0, middle)) + self._encode(table.slice(middle))
         return [_data(self._lines(table))] if len(table) else []
@@ -271,6 +279,42 @@ WRITERS: dict[str, type[TableWriter]] = {
 }
 
 
+def write_table(
+    path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = True
+) -> None:
+    """Write columns as a table, in the format of the suffix, completely or not at all."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITERS:
+        raise InputError(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, which is not that of a table",
+            f"use one of {', '.join(WRITERS)}",
+        )
+    table = as_table(columns)
+    if suffix == ".jsonl":
+        for name, column in columns.items():
+            if isinstance(column, np.ndarray) and not np.isfinite(column).all():
+                raise InputError(
+                    os.fspath(path),
+                    f"cannot hold the infinite values of {name!r}: JSON has no word for them",
+                    "write a Parquet, Feather or CSV file",
+                )
+    with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
+        writer = WRITERS[suffix](file, OutputFormat(classes=0))
+        writer.write(writer.encode_table(table))
+        writer.close()
+
+
+def as_table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table of Arrow; sequences hold text or None."""
+    return pa.table(
+        {
+            name: pa.array(column, None if isinstance(column, np.ndarray) else pa.string())
+            for name, column in columns.items()
+        }
+    )
+
+
 # Values as text.
 
 
@@ -315,7 +359,8 @@ def json_text(column: pa.Array, field: pa.Field) -> pa.Array:
     if field.metadata == JSON and kind == pa.string():
         return column
     if types.is_floating(kind):
-        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        wide = column.cast(pa.float32()) if types.is_float16(kind) else column
+        finite = pc.if_else(pc.is_finite(wide), wide, pa.scalar(None, wide.type))
         return pc.fill_null(plain_text(finite, field), "null")
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_nested(kind):
         return pc.fill_null(plain_text(column, field), "null")

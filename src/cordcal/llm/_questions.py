@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cordcal._errors import InputError
@@ -24,39 +24,32 @@ from cordcal.llm.layouts import (
     option_index,
     option_letters,
     options_in_prompt,
-    request_failed,
     shared_order,
 )
 
 Missing = Literal["even", "other", "refuse"]
 Normalize = Literal["none", "characters", "bytes", "tokens"]
-LabelUse = Literal["optional", "required", "ignored"]
 
 # The NLL clips probabilities at this value, so smaller ones make no difference there.
 MIN_PROBABILITY = 1e-12
-# Log-probabilities are at most 0; unnormalized scores may be larger, up to what exp can represent.
-_MAX_SCORE = 700.0
-# Stated probabilities whose sum is further from one are rescaled and counted.
-_SUM_TOLERANCE = 1e-3
+# Log-probabilities are at most 0, and probabilities sum to at most 1, up to the rounding of the
+# half-precision numbers that some servers compute with.
+_ROUNDING = 1e-3
+# Stated probabilities are often rounded to two decimals: each may be wrong by this.
+_STATED_ROUNDING = 0.005
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read the lines of a file, and the name of the file in messages.
-
-    ``orders`` is filled while reading: the order of options that lines name without listing them.
-    """
+    """How to read the lines of a file, and the name of the file in messages."""
 
     path: str
     options: tuple[str, ...] | None
     labels_column: str | None
-    key: str | None
     missing: Missing
     form: TokenForm
     normalize: Normalize
-    label_use: LabelUse
     labels_path: str | None = None
-    orders: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
 
     def error(
         self,
@@ -76,8 +69,9 @@ class Question:
     """One question: its options, their log-probabilities and the right one.
 
     ``unlisted`` is the probability of tokens that the line does not list, ``other_tokens`` that
-    of listed tokens that are not options.  ``contradicts_metric`` is set if the harness's own
-    metric does not agree with the prediction and the right answer as read here.
+    of listed tokens that are not options.  ``emitted`` is the token that the model gave, and
+    ``emitted_option`` the option that it means.  ``contradicts_metric`` is set if the harness's
+    own metric does not agree with the prediction and the right answer as read here.
     """
 
     options: tuple[str, ...]
@@ -89,6 +83,13 @@ class Question:
     is_merged: bool = False
     is_rescaled: bool = False
     contradicts_metric: bool = False
+    emitted: str | None = None
+    emitted_option: int | None = None
+
+    @property
+    def prediction(self) -> int:
+        """The likeliest option; of equally likely ones the first."""
+        return self.scores.index(max(self.scores))
 
 
 def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = None) -> Question:
@@ -98,12 +99,11 @@ def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = N
     """
     options = find_options(line) or (None if gold is None else find_options(gold)) or read.options
     forms = set() if options is None else {read.form(name) for name in _all_names(options)}
-    listed = find_scores(line, lambda token: read.form(token) in forms, read.key)
+    listed = find_scores(line, lambda token: read.form(token) in forms)
     if listed is None:
         raise _no_scores(line, row, read)
     values = listed.values if isinstance(listed.values, tuple) else tuple(listed.values.values())
-    if any(not _is_score(value, listed.kind) for value in values):
-        raise read.error(row, "has a number that is not a probability", "fix the line, or drop it")
+    _check_numbers(values, listed.kind, row, read)
     impossible = 0.0 if listed.kind == "stated" else -math.inf
     if values and max(values) == impossible:
         raise read.error(row, "gives every option probability zero", "fix the line, or drop it")
@@ -111,8 +111,6 @@ def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = N
     if len(options) < 2:
         raise read.error(row, "has one option", "drop it: there is nothing to choose")
     scored = _assign_scores(listed, options, row, read)
-    if read.label_use == "ignored":
-        return scored
     label = _find_label(line, gold, scored, row, read)
     return replace(
         scored, label=label, contradicts_metric=_contradicts_metric(scored, label, line, read)
@@ -123,25 +121,39 @@ def _all_names(options: Sequence[str]) -> Iterable[str]:
     return (*options, *letters_for(options))
 
 
-def _is_score(value: float, kind: str) -> bool:
+def _check_numbers(values: Sequence[float], kind: str, row: int, read: ReadOptions) -> None:
+    """Refuse what is not a probability or log-probability, and masses above one."""
     if kind == "stated":
-        return value >= 0.0 and math.isfinite(value)
-    return value <= _MAX_SCORE  # False for NaN
+        if not all(value >= 0.0 and math.isfinite(value) for value in values):
+            raise read.error(
+                row, "has a number that is not a probability", "fix the line, or drop it"
+            )
+        total, limit = math.fsum(values), 1.0 + max(_ROUNDING, _STATED_ROUNDING * len(values))
+        hint = "write probabilities of 0 to 1 that sum to one, or drop the line"
+    else:
+        above = next((value for value in values if not value <= _ROUNDING), None)  # NaN, too
+        if above is not None:
+            raise read.error(
+                row,
+                "has a number that is not a log-probability",
+                "log-probabilities are at most 0; write other scores to a table of scores",
+                detail=f"has the log-probability {above:.6g}",
+            )
+        if kind == "likelihoods":  # one option may be the beginning of another
+            return
+        total, limit = math.fsum(map(math.exp, values)), 1.0 + _ROUNDING
+        hint = "write log-probabilities of one position, or drop the line"
+    if total > limit:
+        raise read.error(
+            row,
+            "has probabilities that sum to more than one",
+            hint,
+            detail=f"has probabilities that sum to {total:.4g}",
+        )
 
 
 def _no_scores(line: Json, row: int, read: ReadOptions) -> InputError:
     """Return why a line has no scores."""
-    if read.key is not None:
-        return read.error(
-            row, f"has no probabilities under {read.key!r}", "name the field that has them"
-        )
-    if request_failed(line):
-        return read.error(
-            row,
-            "has no reply: its request failed",
-            "send it again, or pass {option}",
-            option=("on_error", "skip"),
-        )
     if has_generated_text(line):
         return read.error(
             row,
@@ -169,7 +181,7 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
     if listed.kind == "tokens" and "logprobs" not in line:  # the likeliest tokens of a reply
         raise read.error(row, "does not list its options", hint, option=example)
     names = tuple(listed.values)
-    options, absent = shared_order(names, read.form, read.orders)
+    options, absent = shared_order(names, read.form)
     if absent is not None:
         raise read.error(
             row,
@@ -179,12 +191,11 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
             option=example,
         )
     answer = find_label(line, read.labels_column)
-    if isinstance(answer, int) and options[0] != LETTERS[0] and options != names:
+    if isinstance(answer, int) and options[0] != LETTERS[0]:
         raise read.error(
             row,
-            "gives its answer as a number, but lists its options in another order than a line "
-            "before",
-            "write the answer's text",
+            "gives its answer as a number, but does not list its options in an order",
+            "write the answer's text, or the options as a list 'options'",
         )
     return options
 
@@ -195,7 +206,7 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
 def _assign_scores(
     listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
 ) -> Question:
-    if listed.kind != "likelihoods" and read.normalize != "none" and read.key is None:
+    if listed.kind != "likelihoods" and read.normalize != "none":
         raise InputError(
             "normalize",
             f"is {read.normalize!r}, but {read.path} does not have one log-likelihood per option",
@@ -221,7 +232,7 @@ def _assign_scores(
         return Question(options, _normalize(values, listed, options, row, read))
     if listed.kind == "likelihoods":
         return _likelihoods_by_name(listed, options, row, read)
-    return _by_token(listed.values, listed.kind, options, row, read)
+    return _by_token(listed, options, row, read)
 
 
 def _stated(
@@ -233,7 +244,7 @@ def _stated(
         options,
         tuple(math.log(max(value, MIN_PROBABILITY)) for value in probabilities),
         other_tokens=other_tokens,
-        is_rescaled=abs(total - 1.0) > _SUM_TOLERANCE,
+        is_rescaled=abs(total - 1.0) > _ROUNDING,
     )
 
 
@@ -283,13 +294,11 @@ def _normalize(
 
 
 def _by_token(
-    values: Mapping[str, float],
-    kind: str,
-    options: tuple[str, ...],
-    row: int,
-    read: ReadOptions,
+    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
 ) -> Question:
     """Add up the tokens that mean the same option, and share out what is not listed."""
+    assert isinstance(listed.values, Mapping)
+    values, kind, emitted = listed.values, listed.kind, listed.emitted
     matches = _match_tokens(values, kind, options, row, read)
     other = math.fsum(
         value if kind == "stated" else math.exp(value)
@@ -331,6 +340,8 @@ def _by_token(
         other_tokens=other,
         is_incomplete=bool(absent),
         is_merged=any(len(entries) > 1 for entries in by_option.values()),
+        emitted=emitted,
+        emitted_option=None if emitted is None else matches.get(emitted),
     )
 
 
@@ -342,7 +353,7 @@ def _match_tokens(
     A reply gives its answer as one or the other; the reading with more probability is right.
     """
     exact = {option: index for index, option in enumerate(options)}
-    if len(exact) == len(options) and exact.keys() == values.keys():  # as write_answers writes them
+    if len(exact) == len(options) and exact.keys() == values.keys():
         return exact
     by_text = _match_forms(values, options, read)
     by_letter = _match_forms(values, letters_for(options), read)
@@ -389,16 +400,15 @@ def _find_label(
 ) -> int | None:
     from_harness = gold is None and read.labels_column is None and is_harness_sample(line)
     if from_harness and options_in_prompt(line):
-        return _label_from_metric(line, question, row, read)
+        return _label_from_metric(line, question, read)
     answer = find_label(line if gold is None else gold, read.labels_column)
     column_hint = ("labels_column", "answer" if gold is not None else "target")
     place = "" if read.labels_path is None else f" in {read.labels_path}"
-    if answer is None and (read.label_use == "required" or gold is not None):
+    if answer is None and gold is not None:
         raise read.error(
             row,
             f"has no right answer{place}",
-            "store it as 'answer', or name the field that has it, as in {option}"
-            + ("" if place else ", or pass a file of labels"),
+            "store it as 'answer', or name the field that has it, as in {option}",
             option=column_hint,
         )
     if answer is None:
@@ -424,19 +434,12 @@ def _find_label(
     return index
 
 
-def _label_from_metric(line: Json, question: Question, row: int, read: ReadOptions) -> int | None:
+def _label_from_metric(line: Json, question: Question, read: ReadOptions) -> int | None:
     """Return the right one of two options that are in the prompt, where ``target`` cannot say."""
     metric = line.get(METRICS["none"])
     if read.normalize == "none" and len(question.options) == 2 and metric in (0, 1):
-        prediction = question.scores.index(max(question.scores))
-        return prediction if metric == 1 else 1 - prediction
-    if read.label_use != "required":
-        return None
-    raise read.error(
-        row,
-        "has no right answer: its options are in the prompts",
-        "pass a file of labels",
-    )
+        return question.prediction if metric == 1 else 1 - question.prediction
+    return None
 
 
 def _contradicts_metric(
@@ -447,5 +450,4 @@ def _contradicts_metric(
     metric = as_number(line.get(name)) if name and is_harness_sample(line) else None
     if label is None or metric is None:
         return False
-    is_right = question.scores.index(max(question.scores)) == label
-    return metric != float(is_right)
+    return metric != float(question.prediction == label)

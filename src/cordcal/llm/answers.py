@@ -1,23 +1,24 @@
-"""Answers as scores and labels: read them, match two files of them, write repaired ones."""
+"""Answers as a table of scores: read them once, and write calibrated ones back to their lines."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Record
+from cordcal.files.columns import shared_prefix
 from cordcal.files.disk import replacing, write_to_stdout
 from cordcal.llm._questions import (
     MIN_PROBABILITY,
-    LabelUse,
     Missing,
     Normalize,
     Question,
@@ -25,36 +26,51 @@ from cordcal.llm._questions import (
     read_question,
 )
 from cordcal.llm.layouts import (
-    ID_FIELDS,
     LETTERS,
     METRICS,
     TOKEN_FORMS,
     Json,
-    JsonLines,
     TokenForm,
     as_number,
-    find_field,
-    find_id,
-    identifies,
     is_harness_sample,
-    join_labels,
-    list_ids,
     option_letters,
-    read_json_lines,
-    unique_ids,
+)
+from cordcal.llm.sources import (
+    Joined,
+    JsonLines,
+    Source,
+    SourceLine,
+    group_in,
+    id_field,
+    identify,
+    list_ids,
+    no_id,
+    read_side_lines,
+    read_source,
 )
 
+if TYPE_CHECKING:
+    from cordcal.files.scores import Scores
+
 OTHER = "other"
+# The columns of a table share this, by which every command recognises the scores.
+PREFIX = "logprob_"
 
 
 @dataclass(frozen=True)
 class AnswersSummary(Record):
-    """What a file of answers contains, and what reading it had to decide.
+    """What answers contain, and what reading them had to decide.
 
     Attributes
     ----------
     n : int
         Questions.
+    n_failed : int
+        Lines of a Batch API whose request failed; they are not in the table.
+    n_emitted_other : int
+        Questions where the model gave the token of another option than the likeliest one.
+    n_emitted_none : int
+        Questions where the token that the model gave is not an option.
     n_incomplete : int
         Questions whose list of tokens lacks an option.
     max_unlisted, mean_unlisted : float
@@ -79,6 +95,9 @@ class AnswersSummary(Record):
     """
 
     n: int
+    n_failed: int
+    n_emitted_other: int
+    n_emitted_none: int
     n_incomplete: int
     max_unlisted: float
     mean_unlisted: float
@@ -91,105 +110,137 @@ class AnswersSummary(Record):
     n_contradicting: int
     unanswered: tuple[str, ...]
 
-    def __str__(self) -> str:
-        parts = [f"{self.n:,} questions"]
+    def lines(self) -> list[str]:
+        """Return one sentence for each thing that was counted."""
+        texts = [f"{self.n:,} question{'' if self.n == 1 else 's'}"]
         if self.n_incomplete:
-            parts.append(
+            texts.append(
                 f"{self.n_incomplete:,} do not list every option (unlisted probability: "
                 f"{100 * self.mean_unlisted:.2f} % on average, at most "
                 f"{100 * self.max_unlisted:.2f} %)"
             )
         if self.mean_other_tokens:
-            parts.append(f"{100 * self.mean_other_tokens:.2f} % is on tokens that are not options")
+            texts.append(f"{100 * self.mean_other_tokens:.2f} % is on tokens that are not options")
         for count, description in (
+            (self.n_failed, "omitted, because their request failed"),
+            (
+                self.n_emitted_other,
+                "where the model gave another option than the likeliest one, "
+                "which is the prediction here",
+            ),
+            (self.n_emitted_none, "where the model gave a token that is not an option"),
             (self.n_merged, "with several spellings of an option added up"),
             (self.n_rescaled, "with probabilities that do not sum to one, rescaled"),
             (self.n_tied, "with a tie, decided for the earlier option"),
             (self.n_contradicting, "whose own metric disagrees with what was read: check labels"),
         ):
             if count:
-                parts.append(f"{count:,} {description}")
+                texts.append(f"{count:,} {description}")
         if 0 < self.n_unlabelled < self.n:  # a file without any labels is nothing unusual
-            parts.append(f"{self.n_unlabelled:,} without the right option")
+            texts.append(f"{self.n_unlabelled:,} without the right option")
         if self.unanswered:
-            parts.append(f"no answer for {list_ids(self.unanswered)} of the labels file")
-        return "; ".join(parts)
+            texts.append(f"no answer for {list_ids(self.unanswered)} of the labels file")
+        return texts
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines())
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Questions with their options' log-probabilities, ready for a calibrator.
+    """Questions with the log-probabilities of their options, one row each.
+
+    pandas, polars and Arrow read it as a table: ``pyarrow.table(answers)``.  Its columns are
+    ``id``, ``logprob_`` and the option for each option, and where known ``label``, ``group`` and
+    ``emitted``.
 
     Attributes
     ----------
-    path : str
-        The file, as messages name it.
+    ids : tuple of str
+        The identifiers, all different.
     scores : ndarray of shape (n, K)
-        Log-probabilities (``input="logits"``); −inf where a question has fewer options.
-    labels : ndarray of int or None
-        The right options, if every line has one.
+        Log-probabilities (``input="logits"``); −inf where a question has fewer options.  The
+        prediction is the largest, after the spellings of an option are added up.
     class_names : tuple of str
         The columns: the options if all questions share them, otherwise letters; then ``other``
         if that was requested.
+    labels : ndarray of int or None
+        The right options, −1 where a question does not say; None if none does.
+    groups : tuple of str or None
+        The task or subject of each question, if known.
+    emitted : tuple of str or None
+        The token that the model gave, in replies of APIs.
     options : tuple of tuple of str
-        The options of each question.
-    has_other : bool
-        Whether the last column is everything that is not an option.
+        The texts of the options of each question.
     summary : AnswersSummary
-        What the file contains, and what reading it had to decide.
-    lines : tuple of mapping
-        The lines as they were read.
-    rows : ndarray of int
-        The number of each question in the file, from 0; empty lines do not count.
-    skipped : mapping of int to str
-        The numbers of the lines that were skipped, and why.
+        What the files contain, and what reading them had to decide.
+    skipped : mapping of str to int
+        The reasons of lines that were skipped, and their number.
     """
 
-    path: str
+    ids: tuple[str, ...]
     scores: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.intp] | None
     class_names: tuple[str, ...]
+    labels: npt.NDArray[np.intp] | None
+    groups: tuple[str | None, ...] | None
+    emitted: tuple[str | None, ...] | None
     options: tuple[tuple[str, ...], ...]
-    has_other: bool
     summary: AnswersSummary
-    lines: tuple[Json, ...]
-    rows: npt.NDArray[np.intp]
-    skipped: Mapping[int, str]
+    skipped: Mapping[str, int]
 
     def __len__(self) -> int:
-        return len(self.options)
+        return len(self.ids)
 
-    def select(self, questions: npt.NDArray[np.intp]) -> Answers:
-        """Return some questions by position, in this order; the summary stays that of all."""
-        options = tuple(self.options[index] for index in questions)
-        names = _column_names(options)
-        columns = [*range(len(names)), -1] if self.has_other else [*range(len(names))]
-        return replace(
-            self,
-            scores=self.scores[questions][:, columns],
-            labels=None if self.labels is None else self.labels[questions],
-            class_names=(*names, OTHER) if self.has_other else names,
-            options=options,
-            lines=tuple(self.lines[index] for index in questions),
-            rows=self.rows[questions],
-        )
+    def to_columns(self) -> dict[str, Any]:
+        """Return the columns of the table by name."""
+        columns: dict[str, Any] = {"id": self.ids}
+        for name, column in zip(self.class_names, self.scores.T, strict=True):
+            columns[PREFIX + name] = np.ascontiguousarray(column)
+        if self.labels is not None:
+            columns["label"] = [
+                None if label < 0 else self.class_names[label] for label in self.labels.tolist()
+            ]
+        if self.groups is not None:
+            columns["group"] = self.groups
+        if self.emitted is not None:
+            columns["emitted"] = self.emitted
+        return columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as Arrow's stream, which data frame libraries read."""
+        from cordcal.files.writers import as_table
+
+        return as_table(self.to_columns()).__arrow_c_stream__(requested_schema)
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the table: Parquet, Feather, CSV or JSONL, by the suffix.
+
+        Parameters
+        ----------
+        path : path
+            The output.
+        overwrite : bool
+            Whether an existing file may be replaced.
+        """
+        from cordcal.files.writers import write_table
+
+        write_table(path, self.to_columns(), overwrite=overwrite)
 
 
 def read_answers(
-    path: str | os.PathLike[str],
-    *,
+    *sources: str | os.PathLike[str],
     options: str | Sequence[str] | None = None,
     labels: str | os.PathLike[str] | Mapping[str, object] | None = None,
-    join: str | None = None,
     labels_column: str | None = None,
-    label_use: LabelUse = "optional",
-    key: str | None = None,
+    groups: str | os.PathLike[str] | None = None,
+    groups_column: str | None = None,
+    join: str | None = None,
     missing: Missing = "even",
     variants: TokenForm | Literal["loose", "spaces", "exact"] = "loose",
     normalize: Normalize = "none",
     on_error: Literal["stop", "skip"] = "stop",
 ) -> Answers:
-    """Read a language model's answers from a JSONL file.
+    """Read a language model's answers to multiple-choice questions as a table of scores.
 
     Every line is one question.  Supported are replies of chat and completion APIs with their top
     log-probabilities, also as lines of a Batch API; samples of lm-evaluation-harness
@@ -197,27 +248,34 @@ def read_answers(
     probability vectors (``"probabilities"``).  The question's options (``"options"`` or
     ``"choices"``) and its right answer may be on the same line.
 
+    Labels and groups of other files are matched by identifier, so the order of lines does not
+    matter in any file.  Requests of a Batch API that failed are omitted and counted; an
+    identifier that occurs twice is refused.
+
     Parameters
     ----------
-    path : path or "-"
-        The file; ``-`` reads stdin.
+    *sources : path
+        JSONL files, folders of them, or patterns such as ``"out/samples_mmlu_*.jsonl"``; ``-``
+        reads stdin.
     options : str or sequence of str, optional
         The options of all questions, if the lines do not list them: ``"ABCD"`` or
         ``"yes,no"``.
     labels : path or mapping, optional
         A JSONL or CSV file with the right answer of each identifier, or a mapping of
-        identifiers to answers.  The order does not matter.
-    join : str, optional
-        The field of the identifier in both files.  By default the first of ``custom_id``,
-        ``doc_id``, ``question_id`` and ``id`` that both have.
+        identifiers to answers.
     labels_column : str, optional
         The field of the right answer: an index from 0, a letter, or an option's text.  By
         default detected by name.
-    label_use : {"optional", "required", "ignored"}
-        Whether lines may, must or need not have a right answer; ``"ignored"`` does not read it.
-    key : str, optional
-        The field of a probability vector, such as ``"repaired"`` in files that `write_answers`
-        wrote.  By default the fields of APIs.
+    groups : path, optional
+        A JSONL or CSV file with the group of each identifier.
+    groups_column : str, optional
+        The field of the group, in that file or else in the lines or the labels file.  By default
+        ``group``, ``subject`` or ``task``, and for lm-evaluation-harness the task in the name of
+        the file.
+    join : str, optional
+        The field of the identifier in all files.  By default the first of ``custom_id``,
+        ``doc_id``, ``question_id`` and ``id`` that all have.  Where no line has one, questions
+        are numbered within their file.
     missing : {"even", "other", "refuse"}
         What to do with options that the top log-probabilities do not list: ``"even"`` splits
         the unlisted probability evenly among them, each below the least likely listed token;
@@ -229,15 +287,14 @@ def read_answers(
     normalize : {"none", "characters", "bytes", "tokens"}
         Divide the log-likelihood of each option by its length.  The scores that are calibrated
         and the prediction that is kept are those after the division: ``"none"`` is ``acc`` of
-        lm-evaluation-harness, ``"characters"`` is ``acc_norm``.  Probabilities under ``key`` are
-        never divided.
+        lm-evaluation-harness, ``"characters"`` is ``acc_norm``.
     on_error : {"stop", "skip"}
         What to do with invalid lines: stop with the number of the first, or skip them.
 
     Returns
     -------
     answers : Answers
-        Scores, labels, names, and a summary.
+        The table, and a summary.
 
     Examples
     --------
@@ -245,11 +302,11 @@ def read_answers(
     >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name) / "answers.jsonl"
-    >>> _ = path.write_text('''{"logprobs": {"B": -0.2, "A": -1.8}, "answer": "B"}
-    ... {"logprobs": {"A": -0.4, "B": -1.2}, "answer": "B"}''')
+    >>> _ = path.write_text('''{"id": 1, "logprobs": {"B": -0.2, "A": -1.8}, "answer": "B"}
+    ... {"id": 2, "logprobs": {"A": -0.4, "B": -1.2}, "answer": "B"}''')
     >>> answers = read_answers(path)
-    >>> answers.class_names, answers.labels.tolist()
-    (('A', 'B'), [1, 1])
+    >>> list(answers.to_columns()), answers.labels.tolist()
+    (['id', 'logprob_A', 'logprob_B', 'label'], [1, 1])
     >>> answers.scores
     array([[-1.8, -0.2],
            [-0.4, -1.2]])
@@ -258,7 +315,6 @@ def read_answers(
     for name, value, choices in (
         ("missing", missing, get_args(Missing)),
         ("normalize", normalize, get_args(Normalize)),
-        ("label_use", label_use, get_args(LabelUse)),
         ("on_error", on_error, ("stop", "skip")),
     ):
         if value not in choices:
@@ -269,51 +325,97 @@ def read_answers(
             "variants", f"is {variants!r}", f"pass one of {', '.join(TOKEN_FORMS)}, or a function"
         )
     named_options = None if options is None else parse_options(options)
-    file = read_json_lines(path)
-    skipped = dict(file.errors)
-    gold = None if labels is None else join_labels(file, labels, join)
-    if gold is not None:
-        skipped |= gold.errors
-    read = ReadOptions(
-        path=file.path,
-        options=named_options,
-        labels_column=labels_column,
-        key=key,
-        missing=missing,
-        form=form,
-        normalize=normalize,
-        label_use=label_use,
-        labels_path=None if gold is None else gold.path,
+    source = read_source(sources)
+    label_lines, group_lines = (
+        None if side is None or isinstance(side, Mapping) else read_side_lines(side)
+        for side in (labels, groups)
+    )
+    field = id_field(source, [side for side in (label_lines, group_lines) if side], join)
+    if isinstance(labels, Mapping):
+        field = field or "id"
+        entries: list[Json] = [{field: key, "answer": value} for key, value in labels.items()]
+        label_lines = JsonLines("labels", dict(enumerate(entries)), {})
+    ids = identify(source, field)
+    gold, group_file = (
+        None if side is None else Joined(side, field or "id", source, ids)
+        for side in (label_lines, group_lines)
     )
     questions: dict[int, Question] = {}
-    for row, line in file.lines.items():
-        if row in skipped:
-            continue
+    groups_read: dict[int, str | None] = {}
+    errors = list(source.errors)
+    for at, line in enumerate(source.lines):
+        read = ReadOptions(
+            path=line.path,
+            options=named_options,
+            labels_column=labels_column,
+            missing=missing,
+            form=form,
+            normalize=normalize,
+            labels_path=None if gold is None else gold.path,
+        )
         try:
-            gold_line = None if gold is None else gold.lines[row]
-            questions[row] = read_question(line, row, read, gold_line)
+            if at not in ids:
+                raise no_id(line, field or "id")
+            gold_line = None if gold is None else gold.line(at)
+            if gold is not None and gold_line is None:
+                raise gold.missing(line, at, "label")
+            group = _find_group(line, at, gold_line, group_file, groups_column)
+            questions[at] = read_question(line.line, line.row, read, gold_line)
+            groups_read[at] = group
         except InputError as error:
             if not error.rows.size:
                 raise
-            skipped[row] = error
-    if skipped and on_error == "stop":
-        raise skipped[min(skipped)]
+            errors.append(error)
+    if errors and on_error == "stop":
+        raise errors[0]
     if not questions:
-        first = skipped[min(skipped)]
-        reason = first.reason if first.detail is None else first.detail
+        _refuse_empty(source, errors)
+    return _collect(
+        source,
+        ids,
+        questions,
+        groups_read,
+        Counter(error.reason for error in errors),
+        form,
+        has_other=missing == "other",
+        unanswered=() if gold is None else gold.unanswered(),
+    )
+
+
+def _find_group(
+    line: SourceLine,
+    at: int,
+    gold: Json | None,
+    file: Joined | None,
+    column: str | None,
+) -> str | None:
+    """Return the group of a question: of the file of groups, or else of the lines."""
+    if file is not None:
+        partner = file.line(at)
+        group = None if partner is None else group_in(partner, column)
+        if group is None:
+            raise file.missing(line, at, column or "group")
+        return group
+    if column is None:
+        return line.group()
+    group = group_in(line.line, column) or (None if gold is None else group_in(gold, column))
+    if group is None:
+        raise line.error(f"has no {column}", "name the field of the groups")
+    return group
+
+
+def _refuse_empty(source: Source, errors: Sequence[InputError]) -> None:
+    if not errors:
         raise InputError(
-            file.path, f"has no valid line: the first {reason}", first.hint, option=first.option
+            source.name,
+            f"has no reply: all {len(source.failed):,} requests failed",
+            "send them again",
         )
-    answers = _collect(file, questions, skipped, has_other=missing == "other")
-    unanswered = () if gold is None else gold.unanswered
-    return replace(answers, summary=replace(answers.summary, unanswered=unanswered))
-
-
-def read_field(path: str | os.PathLike[str], name: str) -> list[object]:
-    """Return a field of every line, or of the harness's document in it; None if it has none."""
-    file = read_json_lines(path)
-    rows = range(len(file.lines) + len(file.errors))
-    return [find_field(file.lines[row], name) if row in file.lines else None for row in rows]
+    first = errors[0]
+    reason = first.reason if first.detail is None else first.detail
+    raise InputError(
+        first.argument, f"has no valid line: the first {reason}", first.hint, option=first.option
+    )
 
 
 def parse_options(options: str | Sequence[str]) -> tuple[str, ...]:
@@ -343,47 +445,66 @@ def parse_options(options: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _collect(
-    file: JsonLines,
+    source: Source,
+    ids: Mapping[int, str],
     questions: Mapping[int, Question],
-    skipped: Mapping[int, InputError],
+    groups: Mapping[int, str | None],
+    skipped: Mapping[str, int],
+    form: TokenForm,
     *,
     has_other: bool,
+    unanswered: tuple[str, ...],
 ) -> Answers:
-    """Put the questions together, by their numbers in the file."""
-    options = tuple(question.options for question in questions.values())
-    names = _column_names(options)
-    scores = np.full((len(questions), len(names)), -math.inf)
-    for index, question in enumerate(questions.values()):
+    """Put the questions together, by their positions in the source."""
+    rows = list(questions.values())
+    options = tuple(question.options for question in rows)
+    names = _column_names(options, form)
+    scores = np.full((len(rows), len(names)), -math.inf)
+    for index, question in enumerate(rows):
         scores[index, : len(question.scores)] = question.scores
     if has_other:
-        rest = [question.unlisted + question.other_tokens for question in questions.values()]
+        rest = [question.unlisted + question.other_tokens for question in rows]
         scores = np.column_stack([scores, np.log(np.maximum(rest, MIN_PROBABILITY))])
-    labels = [question.label for question in questions.values()]
-    lines = tuple(file.lines[row] for row in questions)
+    labels = [-1 if question.label is None else question.label for question in rows]
+    emitted = tuple(question.emitted for question in rows)
+    known_groups = tuple(groups[at] for at in questions)
+    lines = [source.lines[at].line for at in questions]
     return Answers(
-        path=file.path,
+        ids=tuple(ids[at] for at in questions),
         scores=scores,
-        labels=None if None in labels else np.array(labels, dtype=np.intp),
         class_names=(*names, OTHER) if has_other else names,
+        labels=None if set(labels) == {-1} else np.array(labels, dtype=np.intp),
+        groups=None if set(known_groups) == {None} else known_groups,
+        emitted=None if set(emitted) == {None} else emitted,
         options=options,
-        has_other=has_other,
-        summary=_summarize(list(questions.values()), scores, lines),
-        lines=lines,
-        rows=np.array(list(questions), dtype=np.intp),
-        skipped={row: error.reason for row, error in sorted(skipped.items())},
+        summary=_summarize(rows, scores, lines, len(source.failed), unanswered),
+        skipped=skipped,
     )
 
 
-def _column_names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _column_names(options: Sequence[tuple[str, ...]], form: TokenForm) -> tuple[str, ...]:
     """Return the names of the columns: the options if all questions share them, or letters."""
-    first = options[0]
-    if all(question == first for question in options) and len(set(first)) == len(first):
-        return first
+    kinds = set(options)
+    forms = {tuple(map(form, kind)) for kind in kinds}
+    are_shared = len(kinds) == 1 or (len(forms) == 1 and len(set(*forms)) == len(*forms))
+    if are_shared:
+        # Of the spellings in all lines the first in order, so that the order of lines does not
+        # matter.
+        names = tuple(min(map(str.strip, spellings)) for spellings in zip(*kinds, strict=True))
+        # Were there a shared beginning, as of "not good" and "not bad", it would be taken for
+        # the prefix.
+        columns = [PREFIX + name for name in names]
+        if len(set(names)) == len(names) and shared_prefix(columns) == PREFIX:
+            return names
     return option_letters(max(map(len, options)))
 
 
 def _summarize(
-    questions: Sequence[Question], scores: npt.NDArray[np.float64], lines: Sequence[Json]
+    questions: Sequence[Question],
+    scores: npt.NDArray[np.float64],
+    lines: Sequence[Json],
+    failed: int,
+    unanswered: tuple[str, ...],
 ) -> AnswersSummary:
     top = np.sort(scores, axis=1)[:, -2:]
     count = len(questions)
@@ -394,8 +515,14 @@ def _summarize(
         present = [value for value in values if value is not None]
         if present:
             metrics[name] = math.fsum(present) / len(present)
+    emitting = [question for question in questions if question.emitted is not None]
     return AnswersSummary(
         n=count,
+        n_failed=failed,
+        n_emitted_other=sum(
+            question.emitted_option not in (None, question.prediction) for question in emitting
+        ),
+        n_emitted_none=sum(question.emitted_option is None for question in emitting),
         n_incomplete=sum(question.is_incomplete for question in questions),
         max_unlisted=max(question.unlisted for question in questions),
         mean_unlisted=math.fsum(question.unlisted for question in questions) / count,
@@ -406,216 +533,150 @@ def _summarize(
         n_unlabelled=sum(question.label is None for question in questions),
         metrics=metrics,
         n_contradicting=sum(question.contradicts_metric for question in questions),
-        unanswered=(),
+        unanswered=unanswered,
     )
+
+
+# Calibrated answers ------------------------------------------------------------------------------
+
+_ADDED = ("calibrated", "prediction", "confidence")
 
 
 @dataclass(frozen=True)
-class QuestionMatch:
-    """Which questions two files share.
+class WrittenAnswers(Record):
+    """What `write_answers` wrote.
 
     Attributes
     ----------
-    by : str or None
-        The field that identifies questions; None if only their position does.
-    first, second : ndarray of int
-        Positions of the shared questions in either file, in the order of the second.
-    only_first, only_second : tuple of str
-        The identifiers of the other questions.
+    n : int
+        Lines.
+    n_unmatched : int
+        Lines without calibrated probabilities, written as they were: their request failed, or
+        the table has no such identifier.
+    n_omitted : int
+        Lines that are not JSON objects.
     """
 
-    by: str | None
-    first: npt.NDArray[np.intp]
-    second: npt.NDArray[np.intp]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-
-    def error(self, path: str, other: str, ids: tuple[str, ...]) -> InputError:
-        """Return the error that one file has questions that the other has not."""
-        return InputError(
-            path,
-            f"has {self.by or 'row'} {list_ids(ids)}, which {other} does not have, or only in an "
-            f"invalid line",
-            "pass two files of the same questions",
-        )
-
-
-def match_questions(first: Answers, second: Answers, *, join: str | None = None) -> QuestionMatch:
-    """Match the questions of two files: by identifier, by the field ``row``, or by position.
-
-    Parameters
-    ----------
-    first, second : Answers
-        Two files of answers to the same questions.  If ``second`` was written with skipped lines,
-        its field ``row`` is the number of each line in ``first``.
-    join : str, optional
-        The field of the identifier.  By default ``custom_id``, ``doc_id``, ``question_id`` or
-        ``id`` if it is there in all lines and different in each.
-
-    Returns
-    -------
-    match : QuestionMatch
-        The shared questions.
-    """
-    if join is not None:
-        files = (
-            JsonLines(
-                answers.path, dict(zip(answers.rows.tolist(), answers.lines, strict=True)), {}
-            )
-            for answers in (first, second)
-        )
-        for file in files:
-            unique_ids(file, join)
-        by: str | None = join
-    else:
-        both = (first.lines, second.lines)
-        shared_fields = (
-            field for field in ID_FIELDS if all(identifies(field, lines) for lines in both)
-        )
-        by = next(shared_fields, None)
-    if by is not None:
-        keys = [[str(find_id(line, by)) for line in answers.lines] for answers in (first, second)]
-    elif all(isinstance(line.get("row"), int) for line in second.lines):
-        by = "row"
-        keys = [
-            [str(row) for row in first.rows.tolist()],
-            [str(line["row"]) for line in second.lines],
-        ]
-    else:
-        totals = [len(answers) + len(answers.skipped) for answers in (first, second)]
-        if totals[0] != totals[1]:
-            raise InputError(
-                first.path,
-                f"has {totals[0]:,} lines but {second.path} has {totals[1]:,}",
-                "both must have the same questions; {option} matches them by a field",
-                option=("join", "id"),
-            )
-        keys = [list(map(str, answers.rows.tolist())) for answers in (first, second)]
-    positions = {key: index for index, key in enumerate(keys[0])}
-    shared = [(positions[key], index) for index, key in enumerate(keys[1]) if key in positions]
-    if not shared:
-        raise InputError(
-            first.path,
-            f"and {second.path} have no valid line in common",
-            "pass two files of the same questions",
-        )
-    pairs = np.array(shared, dtype=np.intp)
-    in_second = set(keys[1])
-    return QuestionMatch(
-        by=by,
-        first=pairs[:, 0],
-        second=pairs[:, 1],
-        only_first=tuple(key for key in keys[0] if key not in in_second),
-        only_second=tuple(key for key in keys[1] if key not in positions),
-    )
-
-
-# The sums of float32 probabilities are about this close to one.
-_SUM_TOLERANCE = 1e-6
-Columns = Mapping[str, Sequence[object]]
+    n: int
+    n_unmatched: int
+    n_omitted: int
 
 
 def write_answers(
     path: str | os.PathLike[str],
-    answers: Answers,
-    probabilities: Mapping[str, npt.NDArray[np.floating]],
-    *,
-    extra: Mapping[str, npt.ArrayLike | Sequence[object]] | None = None,
+    *sources: str | os.PathLike[str],
+    calibrated: str | os.PathLike[str],
+    join: str | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
     overwrite: bool = True,
-) -> None:
-    """Write the lines as they were read, with probabilities of their options added.
+) -> WrittenAnswers:
+    r"""Write the lines of answers with their calibrated probabilities added.
+
+    Every line gets ``calibrated``, the probability of each option by its name in the table,
+    ``prediction`` and ``confidence``.  Lines are matched with the rows of the table by identifier.
 
     Parameters
     ----------
     path : path or "-"
         A JSONL file; ``-`` is stdout.
-    answers : Answers
-        The result of `read_answers`.
-    probabilities : mapping of str to ndarray of shape (n, K)
-        The fields to add to each line, such as
-        ``{"repaired": model.predict_proba(answers.scores)}``: a mapping of the question's own
-        options to probabilities.  The probability of columns that a question does not have is
-        shared among its own options in proportion.
-    extra : mapping of str to sequence, optional
-        More fields to add, one value per line.
+    *sources : path
+        The files, folders or patterns that `read_answers` read.
+    calibrated : path
+        A table that ``cordcal apply`` wrote from the table of these answers, with its ``id``.
+    join : str, optional
+        The field of the identifier, as for `read_answers`.
+    on_error : {"stop", "skip"}
+        What to do with lines that are not JSON objects: stop at the first, or omit them.
     overwrite : bool
         Whether an existing file may be replaced.
+
+    Returns
+    -------
+    written : WrittenAnswers
+        How many lines were written, have no row in the table, or were omitted.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cordcal.llm import read_answers
     >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name) / "answers.jsonl"
-    >>> _ = path.write_text('{"id": "q1", "logprobs": {"A": -0.4, "B": -1.2}}')
-    >>> answers = read_answers(path)
-    >>> write_answers(path, answers, {"repaired": np.array([[0.75, 0.25]])})
-    >>> print(path.read_text())
-    {"id": "q1", "logprobs": {"A": -0.4, "B": -1.2}, "repaired": {"A": 0.75, "B": 0.25}}
+    >>> source, table, output = (Path(folder.name) / n for n in ("a.jsonl", "r.csv", "b.jsonl"))
+    >>> _ = source.write_text('{"id": "q1", "logprobs": {"A": -0.4, "B": -1.2}}')
+    >>> _ = table.write_text("id,prediction,confidence,p_A,p_B\nq1,0,.75,.75,.25")
+    >>> write_answers(output, source, calibrated=table).n
+    1
+    >>> json.loads(output.read_text())["calibrated"]
+    {'A': 0.75, 'B': 0.25}
     >>> folder.cleanup()
     """
-    for name, matrix in probabilities.items():
-        if np.shape(matrix) != answers.scores.shape:
-            raise InputError(
-                name,
-                f"has shape {np.shape(matrix)} but the answers have {answers.scores.shape}",
-                "pass probabilities of these answers",
-            )
-    columns = {name: np.asarray(values).tolist() for name, values in (extra or {}).items()}
-    for row, line in zip(answers.rows.tolist(), answers.lines, strict=True):
-        for name in columns:
-            if name in line:
-                raise InputError(
-                    answers.path,
-                    f"has a field {name!r}, as the output would",
-                    "rename it",
-                    rows=[row],
-                )
+    rows = _read_calibrated(os.fspath(calibrated))
+    source = read_source(sources)
+    if source.errors and on_error == "stop":
+        raise source.errors[0]
+    ids = identify(source, id_field(source, [], join))
+    matched = {at: rows[key] for at, key in ids.items() if key in rows}
+    if not matched:
+        raise InputError(
+            os.fspath(calibrated),
+            f"has no row for a line of {source.name}",
+            "pass the table that was made from these answers, with its column 'id'",
+        )
+    for at in matched:
+        line = source.lines[at]
+        taken = next((name for name in _ADDED if name in line.line), None)
+        if taken is not None:
+            raise line.error(f"has a field {taken!r}, as the output would", "rename it")
+    if len(matched) < len(rows):
+        present = set(ids.values())
+        absent = [key for key in rows if key not in present]
+        raise InputError(
+            os.fspath(calibrated),
+            f"has the id {list_ids(absent)}, which no line of {source.name} has",
+            "pass all sources of the table",
+        )
+    lines: list[Json] = [
+        {**line.line, **matched.get(at, {})} for at, line in enumerate(source.lines)
+    ]
+    lines += [line.line for line in source.failed]
+
+    def encoded() -> Iterator[bytes]:
+        for line in lines:
+            yield (json.dumps(line, ensure_ascii=False) + "\n").encode()
+
     if str(path) == "-":
-        write_to_stdout(line.encode() for line in _format_lines(answers, probabilities, columns))
-        return
-    with (
-        replacing(path, overwrite=overwrite) as temporary,
-        temporary.open("w", encoding="utf-8") as file,
-    ):
-        file.writelines(_format_lines(answers, probabilities, columns))
+        write_to_stdout(encoded())
+    else:
+        with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
+            file.writelines(encoded())
+    return WrittenAnswers(len(lines), len(lines) - len(matched), len(source.errors))
 
 
-def _format_lines(
-    answers: Answers,
-    probabilities: Mapping[str, npt.NDArray[np.floating]],
-    columns: Columns,
-) -> Iterator[str]:
-    for index, line in enumerate(answers.lines):
-        by_option = {
-            name: _by_option(answers, index, matrix[index])
-            for name, matrix in probabilities.items()
+def _read_calibrated(path: str) -> dict[str, Json]:
+    """Return what each row of a table that `apply` wrote adds to its line, by identifier."""
+    from cordcal.files.scores import read_scores
+    from cordcal.files.sources import read_vector
+
+    scores = read_scores(path, role="repaired", input="probabilities")
+    names = scores.class_names or tuple(map(str, range(scores.values.shape[1])))
+    ids = list(map(str, read_vector(path, "id").tolist()))
+    predictions = _read_predictions(path, scores, names)
+    rows: dict[str, Json] = {}
+    for key, vector, prediction in zip(ids, scores.values.tolist(), predictions, strict=True):
+        if key in rows:
+            raise InputError(path, f"has the id {key!r} twice", "keep one row per question")
+        rows[key] = {
+            "calibrated": dict(zip(names, vector, strict=True)),
+            "prediction": names[prediction],
+            "confidence": vector[prediction],
         }
-        values = {name: column[index] for name, column in columns.items()}
-        yield json.dumps({**line, **by_option, **values}, ensure_ascii=False) + "\n"
+    return rows
 
 
-def _by_option(answers: Answers, index: int, vector: npt.NDArray[np.floating]) -> dict[str, float]:
-    options: Sequence[str] = answers.options[index]
-    if len(set(options)) < len(options):  # letters distinguish options with the same text
-        options = option_letters(len(options))
-    names = [*options, OTHER] if answers.has_other else options
-    columns = [*range(len(options)), -1][: len(names)]
-    return dict(zip(names, _rescale(vector[columns]).tolist(), strict=True))
+def _read_predictions(path: str, scores: Scores, names: Sequence[str]) -> list[int]:
+    """Return the predictions in a table; a rule may predict another class than the likeliest."""
+    from cordcal.files.sources import read_vector
 
-
-def _rescale(vector: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return a question's part of a vector as probabilities, with the same largest entry.
-
-    Some calibrators give columns that a question does not have a little probability.
-    """
-    part = vector.astype(np.float64)
-    total = math.fsum(part)
-    if abs(total - 1.0) <= _SUM_TOLERANCE or total <= 0.0:
-        return part
-    top = int(part.argmax())
-    part /= total
-    if np.count_nonzero(part == part[top]) > np.count_nonzero(vector == vector[top]):
-        part[top] = np.nextafter(part[top], 1.0)  # the division rounded two entries to one value
-    return part
+    predictions = np.asarray(read_vector(path, "prediction"), dtype=np.float64).astype(int)
+    if not ((predictions >= 0) & (predictions < len(names))).all():
+        raise InputError(path, "has a prediction that is not a class", "apply the model again")
+    return list(map(int, predictions))

@@ -1,4 +1,4 @@
-"""Look into a file of answers: its layout, its contents, and the call that reads it."""
+"""Look into a file of answers: its layout, its contents, and the commands to run."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pathlib import Path
 from cordcal._errors import InputError
 from cordcal.llm.answers import Answers, read_answers
 from cordcal.llm.layouts import (
-    ID_FIELDS,
     LETTERS,
     METRICS,
     Json,
     find_field,
+    find_id,
     find_label,
     find_options,
     first_reply,
-    harness_samples,
-    identifies,
     is_harness_sample,
-    is_harness_summary,
     loose_form,
-    read_json_lines,
     response_body,
     sampled_tokens,
+)
+from cordcal.llm.sources import (
+    ID_FIELDS,
+    harness_samples,
+    is_harness_summary,
+    read_json_lines,
 )
 
 _HARNESS = "samples of lm-evaluation-harness"
 _BATCH = "replies of a Batch API"
 _CHAT, _COMPLETIONS = "chat replies", "completions"
-# Fields that `cordcal apply` adds.
-_OWN_FIELDS = ("repaired", "direct")
 # How many lines decide about the layout; the first may be invalid.
 _MAX_LINES_TRIED = 16
 _MAX_SUMMARY_BYTES = 2**26
@@ -55,7 +55,7 @@ def inspect_answers(path: str | os.PathLike[str]) -> dict[str, object] | None:
     -------
     contents : dict or None
         ``file``, ``format``, then the facts about it; ``problems``, a list of sentences; and
-        ``next_step``, the call that reads it.
+        ``next_step`` and ``then``, the two commands to run.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _layout(line: Json) -> str | None:
         return _CHAT if is_chat or "message" in reply else _COMPLETIONS
     if isinstance(line.get("logprobs"), Mapping) or "option_logprobs" in line:
         return "log-probabilities by option"
-    if any(isinstance(line.get(field), Mapping) for field in ("probabilities", *_OWN_FIELDS)):
+    if isinstance(line.get("probabilities"), Mapping):
         return "probabilities by option"
     return None
 
@@ -121,7 +121,9 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
     except InputError as error:
         answers, problems = None, [str(error)]
     if answers is not None:
-        reasons = Counter(answers.skipped.values())
+        reasons = Counter(answers.skipped)
+        if answers.summary.n_failed:
+            reasons["has no reply: its request failed"] = answers.summary.n_failed
         if answers.summary.n_contradicting:
             reasons["has a metric that does not agree with its scores and right answer"] = (
                 answers.summary.n_contradicting
@@ -131,8 +133,9 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
             for reason, count in reasons.items()
         ]
     labelled = sum(find_label(line, None) is not None for line in lines)
-    identifier = next((field for field in ID_FIELDS if identifies(field, lines)), None)
-    own_fields = [field for field in _OWN_FIELDS if any(field in line for line in lines)]
+    identifier = next(
+        (name for name in ID_FIELDS if any(find_id(line, name) is not None for line in lines)), None
+    )
     return {
         "file": os.fspath(path),
         "format": f"answers: {layout}",
@@ -141,11 +144,8 @@ def _describe(path: str | os.PathLike[str], layout: str) -> dict[str, object]:
         "right_answers": f"{labelled:,} of {len(lines):,}",
         "identifier": identifier,
         "metrics": None if answers is None else _describe_metrics(answers),
-        "written_by_cordcal": own_fields or None,
         "problems": problems,
-        "next_step": None
-        if answers is None
-        else _next_step(path, guess, identifier, own_fields, labelled=labelled > 0),
+        **({} if answers is None else _commands(path, guess, identifier, labelled > 0)),
     }
 
 
@@ -183,24 +183,21 @@ def _describe_metrics(answers: Answers) -> list[str] | None:
     ] or None
 
 
-def _next_step(
+def _commands(
     path: str | os.PathLike[str],
     options: tuple[str, ...] | None,
     identifier: str | None,
-    own_fields: Sequence[str],
-    *,
     labelled: bool,
-) -> str:
-    """Return the Python call that reads the answers."""
-    arguments = [repr(os.fspath(path))]
+) -> dict[str, object]:
+    """Return the commands that make a table of scores and compare calibrators on it."""
+    words = ["cordcal", "answers", os.fspath(path)]
     if options is not None:
-        letters_only = all(len(option) == 1 for option in options)
-        arguments.append(f"options={('' if letters_only else ',').join(options)!r}")
-    if own_fields:
-        arguments.append(f"key={own_fields[0]!r}")
-    elif not labelled:
-        arguments.append(f"labels='LABELS.jsonl', join={identifier or 'ID'!r}")
-    return f"cordcal.llm.read_answers({', '.join(arguments)})"
+        are_letters = all(len(option) == 1 for option in options)
+        words += ["--options", ("" if are_letters else ",").join(options)]
+    if not labelled:
+        words += ["--labels", "LABELS.jsonl", "--join", identifier or "ID"]
+    words += ["--output", "scores.parquet"]
+    return {"next_step": shlex.join(words), "then": "cordcal compare scores.parquet"}
 
 
 def _read_summary(path: str | os.PathLike[str]) -> Json | None:

@@ -1,26 +1,16 @@
-"""Files of answers and their layouts: where a line has its options, scores, answer and identifier.
+"""Layouts of answers: where a line has its options, scores, right answer and identifier.
 
 Supported are replies of chat and completion APIs, also inside the lines of a Batch API, samples of
-lm-evaluation-harness, and plain mappings or lists of numbers.  Right answers of another file are
-joined by identifier.
+lm-evaluation-harness, and plain mappings or lists of numbers.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import os
 import string
 import sys
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
-
-from cordcal._errors import InputError
-from cordcal.files.disk import read_whole
 
 Json = Mapping[str, object]
 """A JSON object: one line of a file."""
@@ -30,7 +20,6 @@ Numbers = Mapping[str, float] | tuple[float, ...]
 """One number per name, or one per option in the order of the options."""
 
 LETTERS = string.ascii_uppercase
-ID_FIELDS = ("custom_id", "doc_id", "question_id", "id")
 METRICS = {"none": "acc", "characters": "acc_norm", "bytes": "acc_bytes"}
 """The metric of lm-evaluation-harness for each way to normalize log-likelihoods."""
 
@@ -102,11 +91,14 @@ class ListedScores:
         probability vector; or one log-likelihood per option, which need not sum to one.
     token_counts : tuple of int, optional
         The number of tokens of each option, for likelihoods in the order of the options.
+    emitted : str or None
+        The token that the model gave where these are the likeliest ones.
     """
 
     values: Numbers
     kind: Literal["tokens", "stated", "likelihoods"]
     token_counts: tuple[int, ...] | None = None
+    emitted: str | None = None
 
 
 # Options -----------------------------------------------------------------------------------------
@@ -192,38 +184,36 @@ def _as_texts(value: object) -> tuple[str, ...] | None:
     return tuple(texts) if len(texts) == len(value) else None
 
 
-def shared_order(
-    names: Sequence[str], form: TokenForm, orders: dict[frozenset[str], tuple[str, ...]]
-) -> tuple[tuple[str, ...], str | None]:
+def shared_order(names: Sequence[str], form: TokenForm) -> tuple[tuple[str, ...], str | None]:
     """Return the options that a mapping names, in an order that is the same on every line.
 
-    APIs write the likeliest token first, so the order of a mapping cannot be that of its options.
-    Letters are sorted; other options are in the order of the first line that has them.
+    APIs write the likeliest token first, so the order of a mapping cannot be that of its options:
+    they are sorted.
 
     Returns
     -------
     options : tuple of str
-        Each once, in whichever of its spellings comes first.
+        Each once, in one of its spellings.
     absent : str or None
         A letter that is missing before the last one, so that these are not all options.
 
     Examples
     --------
-    >>> shared_order([" B", "A", "b"], loose_form, {})
+    >>> shared_order([" B", "A", "b"], loose_form)
     (('A', 'B'), None)
-    >>> shared_order(["C", "A"], loose_form, {})
+    >>> shared_order(["C", "A"], loose_form)
     (('A', 'C'), 'B')
-    >>> shared_order(["Y", "N"], loose_form, {})
-    (('Y', 'N'), None)
+    >>> shared_order(["Y", "N"], loose_form)
+    (('N', 'Y'), None)
     """
     by_form: dict[str, str] = {}
-    for name in names:
+    for name in sorted(names, key=lambda name: (name != name.strip(), name)):
         by_form.setdefault(form(name), name)
     # Y and N are words: options that are called by letters include some of the first ones.
     candidates = LETTERS[: 2 * len(by_form)]
     positions = {form(letter): index for index, letter in enumerate(candidates)}
     if not by_form.keys() <= positions.keys():
-        return orders.setdefault(frozenset(by_form), tuple(by_form.values())), None
+        return tuple(by_form[key] for key in sorted(by_form)), None
     options = tuple(candidates[index] for index in sorted(positions[name] for name in by_form))
     absent = (letter for letter in candidates[: len(options)] if letter not in options)
     return options, next(absent, None)
@@ -289,13 +279,8 @@ def option_index(
 # Scores ------------------------------------------------------------------------------------------
 
 
-def find_scores(
-    line: Json, is_option: Callable[[str], bool], key: str | None = None
-) -> ListedScores | None:
-    """Return the numbers of a line: in the field ``key``, or in a field that APIs use."""
-    if key is not None:
-        stated = _as_numbers(line.get(key))
-        return None if stated is None else ListedScores(stated, "stated")
+def find_scores(line: Json, is_option: Callable[[str], bool]) -> ListedScores | None:
+    """Return the numbers of a line, in a field that APIs and the harness use."""
     body = response_body(line)
     for place in (line, body):
         for field in _PROBABILITY_FIELDS:
@@ -304,8 +289,7 @@ def find_scores(
                 return ListedScores(stated, "stated")
     reply = first_reply(body)
     if reply is not None:
-        tokens = _tokens_of_answer(reply.get("logprobs"), is_option)
-        return None if tokens is None else ListedScores(tokens, "tokens")
+        return _tokens_of_answer(reply.get("logprobs"), is_option)
     return _likelihoods_by_option(line) or _harness_likelihoods(line)
 
 
@@ -428,15 +412,14 @@ def as_number(value: object) -> float | None:
         return None
 
 
-def _tokens_of_answer(
-    logprobs: object, is_option: Callable[[str], bool]
-) -> dict[str, float] | None:
+def _tokens_of_answer(logprobs: object, is_option: Callable[[str], bool]) -> ListedScores | None:
     """Return the likeliest tokens at the answer: the first position that samples an option."""
     positions = list(_positions(logprobs))
     if not positions:
         return None
-    answers = (listed for sampled, listed in positions if is_option(sampled))
-    return next(answers, positions[0][1])
+    answers = (position for position in positions if is_option(position[0]))
+    sampled, listed = next(answers, positions[0])
+    return ListedScores(listed, "tokens", emitted=sampled or None)
 
 
 def sampled_tokens(line: Json) -> Iterator[str]:
@@ -480,224 +463,3 @@ def _as_token(entry: object) -> tuple[str, float] | None:
 def _without_unlisted(listed: Mapping[str, float]) -> dict[str, float]:
     # Written as a negation, because NaN must stay and be refused.
     return {token: value for token, value in listed.items() if not value <= _UNLISTED}
-
-
-# Files -----------------------------------------------------------------------
-
-# How many identifiers and files a message lists.
-_MAX_LISTED = 3
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """The JSON objects of a file by row number, and the errors of the rows that are not."""
-
-    path: str
-    lines: Mapping[int, Json]
-    errors: Mapping[int, InputError]
-
-
-def read_json_lines(path: str | os.PathLike[str]) -> JsonLines:
-    """Read the lines of a JSONL file; empty lines do not count."""
-    name, data = read_whole(path)
-    # Bytes split only at line ends; text also splits at some characters within JSON strings.
-    texts = [text for text in data.removeprefix(BOM_UTF8).splitlines() if text.strip()]
-    if not texts:
-        raise InputError(name, "has no lines", "write one question per line as a JSON object")
-    lines: dict[int, Json] = {}
-    errors: dict[int, InputError] = {}
-    for row, text in enumerate(texts):
-        try:
-            lines[row] = _parse_line(name, text, row)
-        except InputError as error:
-            errors[row] = error
-    if not lines:
-        _refuse_json_document(name, path, data)
-    return JsonLines(name, lines, errors)
-
-
-def _parse_line(name: str, text: bytes, row: int) -> Json:
-    try:
-        line = json.loads(text.decode("utf-8", "replace"))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            name,
-            "is not valid JSON",
-            "fix the line, or pass {option}",
-            rows=[row],
-            detail=f"is not valid JSON from character {error.pos} on",
-            option=("on_error", "skip"),
-        ) from None
-    except (ValueError, RecursionError):
-        line = None
-    if not isinstance(line, dict):
-        raise InputError(
-            name, "is not a JSON object", "write one question per line as {…}", rows=[row]
-        )
-    return line
-
-
-def _refuse_json_document(name: str, path: str | os.PathLike[str], data: bytes) -> None:
-    """Refuse a file that is one JSON document, with advice about the ones that people have."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if is_harness_summary(document):
-        samples = [sample.name for sample in harness_samples(path)]
-        raise InputError(
-            name,
-            "is a summary of lm-evaluation-harness: it has metrics of tasks but no questions",
-            f"pass the samples next to it: {', '.join(samples[:_MAX_LISTED])}"
-            if samples
-            else "pass its file samples_*.jsonl, which the harness writes with --log_samples",
-        )
-    if isinstance(document, list):
-        raise InputError(name, "is a JSON list", "write one object per line, as jq -c '.[]' does")
-
-
-def is_harness_summary(document: object) -> bool:
-    """Return whether a JSON document is a ``results_*.json`` of lm-evaluation-harness."""
-    return (
-        isinstance(document, Mapping)
-        and isinstance(document.get("results"), Mapping)
-        and isinstance(document.get("configs"), Mapping)
-    )
-
-
-def harness_samples(summary: str | os.PathLike[str]) -> list[Path]:
-    """Return the samples that lm-evaluation-harness wrote together with a summary."""
-    path = Path(summary)
-    date = path.stem.partition("_")[2]
-    return sorted(path.parent.glob(f"samples_*_{date}.jsonl")) if date else []
-
-
-@dataclass(frozen=True)
-class JoinedLabels:
-    """The line of a labels file for each row, and the errors of the rows without one."""
-
-    path: str
-    lines: Mapping[int, Json]
-    errors: Mapping[int, InputError]
-    unanswered: tuple[str, ...]
-
-
-def join_labels(
-    file: JsonLines,
-    labels: str | os.PathLike[str] | Mapping[str, object],
-    join: str | None,
-) -> JoinedLabels:
-    """Find the right answer of each line by its identifier."""
-    if isinstance(labels, Mapping):
-        name, field = "labels", join or _common_field([file.lines.values()], file.path)
-        gold: dict[str, Json] = {str(key): {"answer": value} for key, value in labels.items()}
-    else:
-        source = _read_label_lines(labels)
-        name = source.path
-        if source.errors:
-            raise source.errors[min(source.errors)]
-        both = [file.lines.values(), source.lines.values()]
-        field = join or _common_field(both, f"{file.path} and {name}")
-        gold = {key: source.lines[row] for key, row in unique_ids(source, field).items()}
-    lines: dict[int, Json] = {}
-    unknown: dict[int, str] = {}
-    first_rows: dict[str, int] = {}
-    errors: dict[int, InputError] = {}
-    for row, line in file.lines.items():
-        key = find_id(line, field)
-        if key is None:
-            errors[row] = _no_id(file.path, field, row)
-        elif key in first_rows:
-            errors[row] = _double_id(file.path, field, key, first_rows[key], row)
-        elif key not in gold:
-            unknown[row] = key
-        else:
-            lines[row] = gold[key]
-        if key is not None:
-            first_rows.setdefault(key, row)
-    ids = tuple(unknown.values())
-    for row in unknown:
-        errors[row] = InputError(
-            file.path,
-            f"has an id without a label in {name}",
-            "add the labels, or pass {option}",
-            rows=list(unknown),
-            detail=f"has no label: {name} lacks {field} {list_ids(ids)}",
-            option=("on_error", "skip"),
-        )
-    return JoinedLabels(name, lines, errors, tuple(key for key in gold if key not in first_rows))
-
-
-def _read_label_lines(path: str | os.PathLike[str]) -> JsonLines:
-    """Read a labels file: JSONL, or CSV with a header."""
-    name = os.fspath(path)
-    if not name.lower().endswith((".csv", ".tsv")):
-        return read_json_lines(path)
-    _, data = read_whole(path)
-    text = data.decode("utf-8-sig", "replace")
-    table = csv.DictReader(
-        io.StringIO(text, newline=""), delimiter="\t" if name.lower().endswith(".tsv") else ","
-    )
-    rows: list[Json] = [{str(column): cell for column, cell in row.items()} for row in table]
-    if not rows:
-        raise InputError(name, "has no rows", "write a header, and one label per line")
-    return JsonLines(name, dict(enumerate(rows)), {})
-
-
-def _common_field(files: Sequence[Iterable[Json]], names: str) -> str:
-    """Return the identifier that the first line of each file has."""
-    first_lines = [next(iter(file)) for file in files]
-    for field in ID_FIELDS:
-        if all(find_id(line, field) is not None for line in first_lines):
-            return field
-    raise InputError(
-        "join",
-        f"is missing: {names} share none of the fields {', '.join(ID_FIELDS)}",
-        "name the field of the identifiers",
-    )
-
-
-def identifies(field: str, lines: Sequence[Json]) -> bool:
-    """Return whether a field is in every line, and different in each."""
-    ids = {find_id(line, field) for line in lines}
-    return None not in ids and len(ids) == len(lines)
-
-
-def unique_ids(file: JsonLines, field: str) -> dict[str, int]:
-    """Return the row of each identifier, or refuse a file where one is missing or double."""
-    rows: dict[str, int] = {}
-    for row, line in file.lines.items():
-        key = find_id(line, field)
-        if key is None:
-            raise _no_id(file.path, field, row)
-        if key in rows:
-            raise _double_id(file.path, field, key, rows[key], row)
-        rows[key] = row
-    return rows
-
-
-def _no_id(path: str, field: str, row: int) -> InputError:
-    return InputError(
-        path,
-        f"has no {field}",
-        "name the field of the identifiers with {option}",
-        rows=[row],
-        option=("join", "id"),
-    )
-
-
-def _double_id(path: str, field: str, key: str, first: int, row: int) -> InputError:
-    return InputError(
-        path,
-        f"has a {field} that an earlier line has",
-        "keep one line per identifier",
-        rows=[row],
-        detail=f"has the {field} {key!r} of row {first} again",
-    )
-
-
-def list_ids(ids: Sequence[str]) -> str:
-    """Return the first identifiers for a message, and how many more there are."""
-    listed = ", ".join(repr(key) for key in ids[:_MAX_LISTED])
-    more = len(ids) - _MAX_LISTED
-    return f"{listed} and {more:,} more" if more > 0 else listed

@@ -355,6 +355,7 @@ class CORD(FittedRepair):
     def explain_checked(
         self, original: Array, direct: Array, prediction: Predictions | None
     ) -> Explanation:
+        """Explain rows with checked predictions."""
         return _explained(original, direct, prediction, self.eta_, self.fitted_weights())
 
     def to_state(self) -> tuple[Arrays, Meta]:

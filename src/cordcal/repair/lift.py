@@ -313,6 +313,7 @@ class Lift(FittedRepair):
     def explain_checked(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
     ) -> Explanation:
+        """Explain rows with checked predictions."""
         weights = self.fitted_weights()
         states = list(dispatch.row_states(original, direct, prediction, weights))
         state = RowState(

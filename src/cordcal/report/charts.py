@@ -25,6 +25,8 @@ _LOG_RATIO = 8.0
 _FENCE = 3.0
 # Approximate width of a character and height of a line in a label.
 _CHARACTER_WIDTH, _LINE_HEIGHT = 6.5, 12
+# Named ticks on an axis of 560 units, and the characters of each.
+_NAMED_TICKS, _NAME_LENGTH = 6, 12
 # A label that is more lines away from its point has a line to it.
 _MAX_LINES_AWAY = 1.5
 
@@ -37,6 +39,8 @@ class Axis:
     low: float
     high: float
     log: bool = False
+    # Labels of the whole numbers from 1; the axis then has ticks at whole numbers only.
+    names: tuple[str, ...] = ()
 
     @classmethod
     def around(cls, title: str, values: Sequence[float], *, log: bool = False) -> Axis:
@@ -71,6 +75,10 @@ class Axis:
             marks = [step * 10.0**power for power in decades for step in (1, 2, 5)]
             return [mark for mark in marks if self.low <= mark <= self.high]
         step = self._step()
+        if self.names:
+            # As many as fit side by side.
+            step = max(1, math.ceil(len(self.names) / _NAMED_TICKS))
+            return [float(number) for number in range(1, len(self.names) + 1, step)]
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
@@ -82,6 +90,9 @@ class Axis:
 
     def write(self, value: float) -> str:
         """Return a tick's label, with enough digits to distinguish it from its neighbours."""
+        if self.names:
+            name = self.names[round(value) - 1]
+            return name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
         step = value if self.log else self._step()
         digits = max(0, -math.floor(math.log10(step)))
         return f"{value:,.{digits}f}".replace("-", "−")

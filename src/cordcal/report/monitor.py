@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from cordcal.evaluate.results import MonitorHistory, Period, band_names
+from cordcal.evaluate.results import MonitorHistory, Period, band_names, factor
 from cordcal.files.disk import write_text
 from cordcal.report.charts import Axis, Drawing, panel
 from cordcal.report.html import render_page
 
 # Small diagrams on a page, classes in its table, and rows that a point of a diagram needs.
 _PERIODS, _CLASSES, _MIN_BAND_ROWS = 6, 12, 20
-# Evidence far beyond the limit is drawn at this power of ten, so that the limit stays visible.
-_MAX_POWER = 6.0
 
 
 def render_monitor(history: MonitorHistory, *, source: str | None = None) -> str:
@@ -48,6 +48,7 @@ def render_monitor(history: MonitorHistory, *, source: str | None = None) -> str
         gap_chart=_gap_chart(history),
         reliability=_reliability(history.periods),
         classes=_class_rows(history),
+        steps=_next_steps(history, source),
         percent=lambda value: "–" if value is None else f"{100.0 * value:.1f} %",
         factor=_factor_text,
     )
@@ -78,28 +79,37 @@ def write_monitor_html(
 
 def _factor_text(evidence: float) -> str:
     """Return the evidence, stored as a natural logarithm, as a factor."""
-    return f"{math.exp(evidence):.2g}" if evidence < 20.0 else f"10^{evidence / math.log(10.0):.0f}"
+    return factor(math.exp(min(evidence, _MAX_LOG)))
+
+
+# The logarithm of the largest double: a status does not tell larger evidence apart.
+_MAX_LOG = 709.0
 
 
 def _evidence_chart(history: MonitorHistory) -> Markup:
     """Draw the evidence of both tests by batch, as powers of ten, with the limit."""
     limit = math.log10(history.status.limit)
-    top = max(_MAX_POWER, limit + 1.0)
     lines = {
-        "direct": [period.calibration_evidence / math.log(10.0) for period in history.periods],
-        "repaired": [period.input_evidence / math.log(10.0) for period in history.periods],
+        "direct": [period.calibration_evidence for period in history.periods],
+        "repaired": [period.input_evidence for period in history.periods],
     }
-    values = [min(value, top) for line in lines.values() for value in line]
+    heights = {kind: [_height(value) for value in line] for kind, line in lines.items()}
+    values = [value for line in heights.values() for value in line]
     y = Axis.around("evidence, powers of ten", [*values, limit, -1.0])
     drawing = Drawing(_batch_axis(history.periods), y, width=560)
     drawing.line((drawing.x.low, limit), (drawing.x.high, limit), "diagonal")
     names = {"direct": "confidence", "repaired": "inputs"}
-    for kind, line in lines.items():
-        drawing.path([(at, min(value, top)) for at, value in enumerate(line, 1)], f"line {kind}")
-        for number, (period, value) in enumerate(zip(history.periods, line, strict=True), start=1):
-            tip = f"{period.name}, {names[kind]}: 10^{value:.1f}"
-            drawing.point(number, min(value, top), f"{kind} small", tip)
+    for kind, line in heights.items():
+        drawing.path(list(enumerate(line, start=1)), f"line {kind}")
+        for number, (period, height) in enumerate(zip(history.periods, line, strict=True), start=1):
+            tip = f"{period.name}, {names[kind]}: {_factor_text(lines[kind][number - 1])}"
+            drawing.point(number, height, f"{kind} small", tip)
     return drawing.markup("Evidence by batch, on a scale of powers of ten")
+
+
+def _height(evidence: float) -> float:
+    """Return where evidence is drawn: its power of ten."""
+    return min(evidence, _MAX_LOG) / math.log(10.0)
 
 
 def _gap_chart(history: MonitorHistory) -> Markup:
@@ -121,7 +131,45 @@ def _gap_chart(history: MonitorHistory) -> Markup:
 
 
 def _batch_axis(periods: Sequence[Period]) -> Axis:
-    return Axis("batch", 0.5, max(len(periods), 1) + 0.5)
+    # Without the suffix of a file name.
+    names = tuple(PurePath(period.name).stem for period in periods)
+    return Axis("batch", 0.5, max(len(periods), 1) + 0.5, names=names)
+
+
+def _next_steps(history: MonitorHistory, source: str | None) -> list[tuple[str, str]]:
+    """Return what to do next, and the command for it."""
+    state = shlex.quote(source or "state.monitor")
+    status = history.status
+    tests = {alarm.test for alarm in status.alarms}
+    label = f"cordcal monitor label {state} LABELS --id-column ID --labels-column LABEL"
+    steps = []
+    if "calibration" in tests:
+        steps.append(
+            (
+                "Calibrate again with recent labelled rows, and begin a new monitor",
+                "cordcal fit RECENT --output NEW_MODEL",
+            )
+        )
+    if "inputs" in tests and "calibration" not in tests:
+        steps.append(("Get labels for some of the new rows", label))
+    if status.alarms:
+        steps.append(
+            (
+                "If the alarm is explained, start both tests again",
+                f"cordcal monitor acknowledge {state}",
+            )
+        )
+        if "inputs" in tests:
+            steps.append(
+                (
+                    "If the changed inputs are the new state",
+                    f"cordcal monitor acknowledge {state} --start-from newest",
+                )
+            )
+    elif status.waiting:
+        steps.append(("Add labels when they arrive", label))
+    steps.append(("Add the next batch", f"cordcal monitor add {state} NEW_FILE"))
+    return steps
 
 
 class _Panel(NamedTuple):

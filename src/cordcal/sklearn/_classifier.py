@@ -371,7 +371,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         calibrator = PreservingCalibrator.from_fitted(
             member.calibrator, self.repair_, member.kind, names
         )
-        calibrator.needs_prediction = self.rule_ is not None and not self._predicts_argmax
+        calibrator.needs_prediction_ = self.rule_ is not None and not self._predicts_argmax
         return calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -1,0 +1,211 @@
+"""``cordcal answers``: answers of language models as a table of scores, and back."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from cordcal._errors import InputError
+from cordcal.cli._console import echo, echo_error, echo_skipped, show_json
+from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._options import (
+    ForceOption,
+    JsonOption,
+    OnErrorOption,
+    add_command,
+    check_on_error,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_command(
+        app,
+        answers,
+        "answers out/samples_mmlu_*.jsonl --output scores.parquet",
+        "answers replies.jsonl --options ABCD --labels gold.jsonl --join custom_id --output "
+        "scores.parquet",
+        "answers replies.jsonl --with repaired.parquet --output answers.jsonl",
+    )
+
+
+def answers(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="JSONL files, folders or patterns: replies of APIs, samples of "
+            "lm-evaluation-harness, plain lines.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Table to write (.parquet, .feather, .csv, .jsonl); with --with, JSONL lines.",
+        ),
+    ],
+    calibrated: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="FILE",
+            help="Table that cordcal apply wrote: add its probabilities to the lines, by id.",
+        ),
+    ] = None,
+    options: Annotated[
+        str | None,
+        typer.Option("--options", help="Options of all questions, as in ABCD or yes,no."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="FILE", help="JSONL or CSV file of right answers by id."),
+    ] = None,
+    labels_column: Annotated[
+        str | None,
+        typer.Option("--labels-column", metavar="NAME", help="Field of the right answer."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option("--groups", metavar="FILE", help="JSONL or CSV file of groups by id."),
+    ] = None,
+    groups_column: Annotated[
+        str | None,
+        typer.Option(
+            "--groups-column",
+            metavar="NAME",
+            help="Field of the group, in that file or in the lines; by default subject or task.",
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option("--join", metavar="ID", help="Field of the identifier, in all files."),
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            "--missing",
+            metavar="even|other|refuse",
+            help="Options that a reply does not list: `even` splits the unlisted probability, "
+            "`other` makes it a class, `refuse` stops.",
+        ),
+    ] = "even",
+    variants: Annotated[
+        str,
+        typer.Option(
+            "--variants",
+            metavar="loose|spaces|exact",
+            help="Which spellings of an option are added up: `loose` ignores case, brackets and "
+            "spaces.",
+        ),
+    ] = "loose",
+    normalize: Annotated[
+        str,
+        typer.Option(
+            "--normalize",
+            metavar="none|characters|bytes|tokens",
+            help="Divide log-likelihoods by the lengths of options; characters is acc_norm.",
+        ),
+    ] = "none",
+    on_error: OnErrorOption = "stop",
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write answers of language models as a table of scores, which every command reads.
+
+    A row is a question: its id, a log-probability per option, and where known the label, the group
+    and what the model gave. The prediction is the likeliest option after spellings are added up.
+    """
+    check_output(output, force=force)
+    if calibrated is not None:
+        check_suffix(output, "JSON lines", ".jsonl")
+        used = _reading_options(
+            options, labels, labels_column, groups, groups_column, missing, variants, normalize
+        )
+        if used:
+            raise InputError(used[0], "has no effect with --with", "leave it out")
+        from cordcal.llm import write_answers
+
+        written = write_answers(
+            output,
+            *sources,
+            calibrated=calibrated,
+            join=join,
+            on_error=check_on_error(on_error),
+            overwrite=force,
+        )
+        if json:
+            show_json({**written.to_dict(), "output": output})
+            return
+        echo(f"{output}: {written.n:,} lines, with calibrated, prediction and confidence added")
+        for count, what in (
+            (written.n_unmatched, f"without a row in {calibrated}, written as they were"),
+            (written.n_omitted, "omitted, because they are not JSON"),
+        ):
+            if count:
+                echo(f"{count:,} {what}")
+        return
+    from cordcal.llm import read_answers
+
+    table = read_answers(
+        *sources,
+        options=options,
+        labels=labels,
+        labels_column=labels_column,
+        groups=groups,
+        groups_column=groups_column,
+        join=join,
+        missing=missing,  # type: ignore[arg-type]  # checked there
+        variants=variants,  # type: ignore[arg-type]
+        normalize=normalize,  # type: ignore[arg-type]
+        on_error=check_on_error(on_error),
+    )
+    table.write(output, overwrite=force)
+    again = [] if join is None else ["--join", join]
+    if on_error == "skip":
+        again += ["--on-error", "skip"]
+    grouped = [] if table.groups is None else ["--groups-column", "group"]
+    back = ["--with", "repaired.parquet", "--output", "calibrated.jsonl"]
+    commands = [
+        ["compare", output, *grouped],
+        ["fit", output, "--output", "model.safetensors"],
+        ["apply", "model.safetensors", output, "--output", "repaired.parquet"],
+        ["answers", *sources, *back, *again],
+    ]
+    steps = [
+        shlex.join(["cordcal", *command])
+        for command in commands
+        # Rows without a label cannot be fitted on, and stdin cannot be read again.
+        if not table.summary.n_unlabelled and "-" not in command
+    ]
+    echo_skipped(table.skipped)
+    if json:
+        summary = table.summary.to_dict()
+        show_json({**summary, "output": output, "class_names": table.class_names, "then": steps})
+        return
+    for text in table.summary.lines():
+        echo(text)
+    echo(f"{output}: {len(table):,} rows, options {', '.join(table.class_names)}")
+    if not steps:
+        echo_error("to fit a calibrator on it, pass the right answers with --labels FILE --join ID")
+    for step in steps:
+        echo(f"next step: {step}")
+
+
+def _reading_options(*values: str | None) -> list[str]:
+    """Return the options that say how scores are read, and differ from their defaults."""
+    defaults: dict[str, str | None] = {
+        "--options": None,
+        "--labels": None,
+        "--labels-column": None,
+        "--groups": None,
+        "--groups-column": None,
+        "--missing": "even",
+        "--variants": "loose",
+        "--normalize": "none",
+    }
+    pairs = zip(defaults.items(), values, strict=True)
+    return [name for (name, default), value in pairs if value != default]
