@@ -51,7 +51,7 @@ print("repaired", repaired[row].round(4))
 
 # %%
 # Predictions that are not the argmax
-# ---------------------------------
+# -----------------------------------
 # If your system decides otherwise than by the argmax of ``original`` (a threshold, a rule, an
 # argmax taken of the logits), pass what it decided. Then :meth:`transform
 # <cordcal.CORD.transform>` needs it too.

@@ -54,7 +54,7 @@ plt.show()
 
 # %%
 # Predictions
-# ---------
+# -----------
 # Which predictions the direct output changes, from where to where:
 
 plots.flows(original, direct)
