@@ -123,7 +123,7 @@ class Recommendation(Record):
     >>> comparison = cordcal.compare(logits, labels, ["ts", "vs", "blend"])
     >>> print(comparison.recommendation)  # doctest: +ELLIPSIS
     Recommended: blend + lift (the default). No other option is clearly better.
-    Predictions changed: 0 of 300. NLL 2.4282 → 0.8826, ECE 33.36 % → 8.97 %.
+    Predictions changed: 0 of 300. NLL 2.4282 → 0.8825, ECE 33.36 % → 8.97 %.
     Confidence minus accuracy: +33.4 points [+27.9, +38.8] → +7.3 points [+2.0, +12.5]. 2.0 % ...
     Simpler alternatives, as good within noise: ts, vs + CORD.
     If predictions may change: no calibrator is clearly more accurate.
