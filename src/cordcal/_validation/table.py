@@ -133,11 +133,12 @@ class Table:
             return self
         assert self.class_names is not None
         columns = tuple(self.class_names[column] for column in order)
-        values = (
-            self.values[list(columns)]
-            if is_dask(self.values)
-            else np.ascontiguousarray(self.values[:, order])
-        )
+        if is_dask(self.values):
+            values = self.values[list(columns)]
+        else:
+            # In the layout it had: sums over another one may round in another order.
+            layout = "F" if self.values.flags.f_contiguous else "C"
+            values = np.asarray(self.values[:, order], order=layout)
         return replace(self, values=values, class_names=columns)
 
     def take(self, rows: Sequence[int]) -> Table:
@@ -438,8 +439,7 @@ def _refuse_sparse(values: ArrayLike, argument: str) -> None:
 
 def _frame_values(values: Any, names: tuple[Name, ...], argument: str) -> Any:
     """Return a frame's values as an array; a column that does not hold numbers is refused."""
-    # Rows in one piece: sums over columns in another layout may round in another order.
-    array = np.ascontiguousarray(to_numpy(values, argument))
+    array = to_numpy(values, argument)
     if array.dtype.kind in "fiu":
         return array
     for name in names:
