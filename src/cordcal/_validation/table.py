@@ -133,12 +133,7 @@ class Table:
             return self
         assert self.class_names is not None
         columns = tuple(self.class_names[column] for column in order)
-        if is_dask(self.values):
-            values = self.values[list(columns)]
-        else:
-            # In the layout it had: sums over another one may round in another order.
-            layout = "F" if self.values.flags.f_contiguous else "C"
-            values = np.asarray(self.values[:, order], order=layout)
+        values = self.values[list(columns)] if is_dask(self.values) else self.values[:, order]
         return replace(self, values=values, class_names=columns)
 
     def take(self, rows: Sequence[int]) -> Table:

@@ -172,9 +172,10 @@ def audit(
             "input", "is 'logits', which dask collections do not support", "pass probabilities"
         )
     if collection is None:
+        # Rows in one piece: sums over the columns of another layout may round in another order.
         original, direct = (
-            as_matrix(original, "original"),
-            as_matrix(direct, "direct"),
+            np.ascontiguousarray(matrix) if isinstance(matrix, np.ndarray) else matrix
+            for matrix in (as_matrix(original, "original"), as_matrix(direct, "direct"))
         )
         check_same_shape(original, "original", direct, "direct")
         if input == "logits":
