@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+# It imports inspect-ai, which only the one who writes the logs again has installed.
+collect_ignore = ["data/inspect/write_logs.py"]
+
 HERE = Path(__file__).parent
 
 

@@ -199,8 +199,6 @@ def parts_of(path: str) -> list[str] | None:
     Examples
     --------
     >>> import tempfile
-    import zipfile
-    import zlib
     >>> folder = tempfile.mkdtemp()
     >>> for name in ("part-1.csv", "part-0.csv", "_SUCCESS"):
     ...     _ = Path(folder, name).write_text("0.5,0.5")
