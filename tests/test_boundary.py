@@ -375,8 +375,8 @@ def calls() -> list[tuple[str, str]]:
     """Return every callable with each of its matrices; calibrators share one method."""
     names = [name for name, _ in surface() if not CALIBRATOR.fullmatch(name)]
     names += ["cordcal.calibrators.Calibrator.fit", "cordcal.calibrators.Calibrator.predict_proba"]
-    found = ((name, case_of(name)) for name in names)
-    return [(name, argument) for name, known in found if known for argument in known[0]]
+    cases = ((name, case_of(name)) for name in names)
+    return [(name, argument) for name, known in cases if known for argument in known[0]]
 
 
 CALLS = calls()

@@ -387,11 +387,11 @@ def _complete_rows(
         return quoted, len(data)
     stop = open_at
     for start, end in [*reversed(quoted), (0, 0)]:
-        found = data.rfind(b"\n", end, stop)
-        if found < 0 and b"\n" not in data:
-            found = data.rfind(b"\r", end, min(stop, len(data) - 1))
-        if found >= 0:
-            return quoted, found + 1
+        newline = data.rfind(b"\n", end, stop)
+        if newline < 0 and b"\n" not in data:
+            newline = data.rfind(b"\r", end, min(stop, len(data) - 1))
+        if newline >= 0:
+            return quoted, newline + 1
         stop = start
     return quoted, 0
 
