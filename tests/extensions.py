@@ -29,14 +29,14 @@ class Tilt(Calibrator):
     role = "base"
     cost = "O(n)"
     reference = "this test"
-    _parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
+    parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
 
-    def _fit(self, scores: Any, labels: Any, weight: Any) -> None:
+    def fit_parameters(self, scores: Any, labels: Any, weight: Any) -> None:
         counts = np.bincount(labels, weight, scores.shape[1])
         self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
 
     @classmethod
-    def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
+    def probabilities(cls, scores: Any, params: Any, *, xp: Any) -> Any:
         return expressions.softmax(expressions.add_in_place(scores, params["bias_"], xp), xp)
 
 

@@ -70,7 +70,7 @@ EXEMPT = {
     r"cordcal\.repair\.(Construction|Explanation|LiftConstruction|RankingConstruction)": "a record",
     r"cordcal\.plots\.ReliabilityDisplay": "takes a record",
     r"cordcal\.repair\.ConstructionState\..*": "takes arrays that are matched already",
-    r".*\.(update_checked|update_arrays|map_scores)": "takes arrays that are matched already",
+    r".*\.(update_checked|update_arrays|map_scores|fit_parameters|logits|probabilities)": "takes arrays that are matched already",
     r".*\.(fit|predict|transform|explain)_checked": "takes arrays that are matched already",
     r"cordcal\.repair\.ConfidenceGap(\.of)?": "takes arrays that are matched already",
     r"cordcal\.metrics\.PredictionChangesStream\.add": "takes arrays that are matched already",

@@ -175,7 +175,7 @@ def test_failures_and_damaged_trials_are_named(
     def refuse(*_: object) -> None:
         raise ValueError("too few rows")
 
-    monkeypatch.setattr(calibrator_class("vs"), "_fit", refuse)
+    monkeypatch.setattr(calibrator_class("vs"), "fit_parameters", refuse)
     one = task(spec, ("vs", "ts"))
     result = one.compute()
     assert result.refused == {"vs": "too few rows"}

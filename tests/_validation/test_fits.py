@@ -47,13 +47,13 @@ def test_calibrators(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = state_of(model)
     with pytest.raises(InputError):
         model.fit(MORE, np.full(200, 9))
-    learn = type(model)._fit
+    learn = type(model).fit_parameters
 
     def half(self: Any, *rows: Any) -> None:
         learn(self, *rows)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(model), "_fit", half)
+    monkeypatch.setattr(type(model), "fit_parameters", half)
     with pytest.raises(KeyboardInterrupt):
         model.fit(MORE, MORE_LABELS)
     assert unchanged(model, before)

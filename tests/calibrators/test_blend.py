@@ -444,18 +444,18 @@ def test_masked_logits_leave_out_members_that_cannot_take_them() -> None:
 class Failing(TemperatureScaling):
     key, title, short = "failing", "Fails without row 0", "Failing"
 
-    def _fit(self, scores, labels, weight) -> None:
+    def fit_parameters(self, scores, labels, weight) -> None:
         if len(labels) < 400:
             raise ValueError("it wants all rows")
-        super()._fit(scores, labels, weight)
+        super().fit_parameters(scores, labels, weight)
 
 
 class Wandering(TemperatureScaling):
     key, title, short = "wandering", "Does not converge", "Wandering"
     size = Size(fixed=20)  # one of the simplest would be used all the same
 
-    def _fit(self, scores, labels, weight) -> None:
-        super()._fit(scores, labels, weight)
+    def fit_parameters(self, scores, labels, weight) -> None:
+        super().fit_parameters(scores, labels, weight)
         self._warn("no optimum")
 
 
@@ -673,13 +673,13 @@ def test_threads_do_not_change_a_bit_of_a_prediction(
     monkeypatch.setattr(blend_module, "CACHED_ENTRIES", 64)
     thread_entries(64)
     predicted, names = [], set()
-    original = TemperatureScaling._map
+    original = TemperatureScaling.probabilities
 
     def recorded(cls: type, scores: np.ndarray, params: Any, *, xp: Any) -> np.ndarray:
         names.add(threading.current_thread().name)
         return original(scores, params, xp=xp)
 
-    monkeypatch.setattr(TemperatureScaling, "_map", classmethod(recorded))
+    monkeypatch.setattr(TemperatureScaling, "probabilities", classmethod(recorded))
     for threads in (1, 3):
         monkeypatch.setattr(blend_module, "default_threads", lambda count=threads: count)
         predicted.append(blend.predict_proba(scores))

@@ -428,8 +428,8 @@ class Coarse(TemperatureScaling):
     key = "coarse"
 
     @classmethod
-    def _map(cls, scores, params, *, xp):
-        report = super()._map(scores, params, xp=xp)
+    def probabilities(cls, scores, params, *, xp):
+        report = super().probabilities(scores, params, xp=xp)
         top = np.argsort(-report, axis=1, kind="stable")[:, :2]
         mean = np.take_along_axis(report, top, axis=1).mean(axis=1, keepdims=True)
         np.put_along_axis(report, top, mean, axis=1)

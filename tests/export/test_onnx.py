@@ -138,12 +138,12 @@ def test_class_names_travel(tmp_path: Path) -> None:
 def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let vector scaling be another map in a graph than in NumPy."""
     calibrator = calibrator_class("vs")
-    right = calibrator._map
+    right = calibrator.probabilities
 
     def wrong(cls, scores, params, *, xp):
         return right(scores, params, xp=xp) if xp is np else expressions.softmax(scores, xp)
 
-    monkeypatch.setattr(calibrator, "_map", classmethod(wrong))
+    monkeypatch.setattr(calibrator, "probabilities", classmethod(wrong))
 
 
 class TestRefusal:
@@ -199,7 +199,7 @@ class TestBadInput:
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
         model, cls = fitted("ms"), calibrator_class("ms")
-        monkeypatch.setattr(cls, "_logits", cordcal.calibrators.Calibrator._logits)
+        monkeypatch.setattr(cls, "logits", cordcal.calibrators.Calibrator.logits)
         with refused("model", naming="'ms'"):
             export(model, tmp_path / "m.onnx")
 

@@ -281,12 +281,12 @@ class Calibrator(Estimator, ABC):
     To add a calibrator, derive from this class, set the class attributes listed first below,
     and implement two methods:
 
-    ``_fit(self, scores, labels, weight)``
-        Learns from validated rows and sets the fitted attributes.  ``weight`` may be None.
-    ``_map(cls, scores, params, *, xp)``
-        Returns the direct probabilities as one expression that NumPy, torch and ONNX share.
-        ``params`` contains the fitted attributes that ``_parameter_names`` lists.  If it ends in
-        a softmax, implement ``_logits`` instead, which returns what the softmax is taken of.
+    `fit_parameters`
+        Learns from validated rows and sets the fitted attributes.
+    `logits`
+        Returns, from scores and fitted attributes, what the softmax is taken of: one expression
+        that NumPy, torch and ONNX share.  A map that does not end in a softmax implements
+        `probabilities` instead.
 
     Both receive float64 scores in the domain `works_on`: the base class validates and converts
     them.  `register` makes the key usable wherever a key is; comparisons, reports, exports
@@ -315,6 +315,8 @@ class Calibrator(Estimator, ABC):
         With more classes it runs only if it is named; the string is the reason.
     square_work : float
         Work per row of a fit that grows with K², relative to the work that grows with K.
+    parameter_names : tuple of str
+        The fitted attributes that `logits` or `probabilities` receives as ``params``.
     n_classes_ : int
         K, the number of columns seen by `fit`.
     log_floor_ : float
@@ -335,9 +337,7 @@ class Calibrator(Estimator, ABC):
     extra: ClassVar[str | None] = None
     most_classes: ClassVar[tuple[int, str] | None] = None
     square_work: ClassVar[float] = 0.0
-
-    # The fitted attributes that `_map` uses.
-    _parameter_names: ClassVar[tuple[str, ...]] = ()
+    parameter_names: ClassVar[tuple[str, ...]] = ()
 
     # Set by `FitCache`: what calibrators fitted on the same rows share (see `crossfit`).
     _shared: SharedResults | None = None
@@ -400,7 +400,7 @@ class Calibrator(Estimator, ABC):
     @classmethod
     def has_expression(cls) -> bool:
         """Return whether the map can be exported to torch and ONNX as an expression."""
-        return cls._implements("_map") or cls._implements("_logits")
+        return cls._implements("probabilities") or cls._implements("logits")
 
     @classmethod
     def _implements(cls, name: str) -> bool:
@@ -431,17 +431,27 @@ class Calibrator(Estimator, ABC):
     # Implemented by each calibrator.
 
     @abstractmethod
-    def _fit(self, scores: Any, labels: Labels, weight: Vector | None) -> None:
-        """Set the fitted attributes from validated rows, a matrix in the domain `works_on`."""
+    def fit_parameters(self, scores: Any, labels: Labels, weight: Vector | None) -> None:
+        """Set the fitted attributes, whose names end in an underscore, from validated rows.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n, K)
+            In the domain `works_on`; may be overwritten.
+        labels : ndarray of int of shape (n,)
+            The true classes.
+        weight : ndarray of shape (n,) or None
+            Weights of the rows.
+        """
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        """Return the direct probabilities of float64 scores in the domain `works_on`.
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return logits whose softmax is the map.
 
         Parameters
         ----------
         scores : array of shape (n, K)
-            May be overwritten.
+            In the domain `works_on`; may be overwritten.
         params : mapping of str to array
             What `parameters` returns, as arrays of the namespace ``xp``.
         xp : module
@@ -452,16 +462,16 @@ class Calibrator(Estimator, ABC):
         One expression serves every namespace, so it must not branch on data.  The functions of
         `cordcal.expressions` work in all of them, and in place in NumPy.
         """
-        return softmax(cls._logits(scores, params, xp=xp), xp)
-
-    @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        """Return logits whose softmax is the map; see `_map`, instead of which it may be given."""
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
+    @classmethod
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the direct probabilities; override it if they are no softmax of `logits`."""
+        return softmax(cls.logits(scores, params, xp=xp), xp)
+
     def parameters(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that `_map` receives as ``params``; override it to derive some."""
-        return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
+        """Return the arrays that the map receives as ``params``; override it to derive some."""
+        return {name: np.asarray(getattr(self, name)) for name in self.parameter_names}
 
     def _numpy_parameters(self) -> Parameters:
         """Return `parameters`; derived ones are computed once for equal fitted attributes."""
@@ -510,7 +520,7 @@ class Calibrator(Estimator, ABC):
     def map_scores(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         """Convert float64 scores of either kind to `works_on` and map them, as one expression."""
         scores = in_domain(scores, kind, cls.works_on, params["log_floor_"], xp)
-        return cls._map(scores, params, xp=xp)
+        return cls.probabilities(scores, params, xp=xp)
 
     def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and everything else as JSON-able metadata."""
@@ -561,12 +571,12 @@ class Calibrator(Estimator, ABC):
         )
 
     def _fit_in_domain(self, scores: Any, labels: Labels, weight: Vector | None) -> Self:
-        """Call `_fit` on an unfitted copy, and adopt its state: a failed fit changes nothing."""
+        """Fit an unfitted copy, and adopt its state: a failed fit changes nothing."""
         weight = None if weight is None else rescale_large_weights(weight)
         model = self._unfitted_copy(scores.shape[1])
         model._shared = self._shared
         with one_blas_thread():
-            model._fit(scores, labels, weight)
+            model.fit_parameters(scores, labels, weight)
         if self._shared is None:
             model._forget()
         # Attributes that others set, such as scikit-learn's of a pipeline, stay.
@@ -581,7 +591,7 @@ class Calibrator(Estimator, ABC):
         """
         for fold in rows.folds:
             model = self._unfitted_copy(rows.original.classes)
-            model._fit(*rows.without(fold, self.works_on))
+            model.fit_parameters(*rows.without(fold, self.works_on))
             yield model
 
     def _share(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -602,20 +612,20 @@ class Calibrator(Estimator, ABC):
 
     @classmethod
     def _is_mapped(cls) -> bool:
-        """Whether a prediction is `_map` block by block, and nothing else."""
+        """Whether a prediction is `probabilities` block by block, and nothing else."""
         return cls._predict_in_domain is Calibrator._predict_in_domain
 
     @classmethod
     def _is_softmax(cls) -> bool:
-        """Whether the map is the softmax of `_logits`."""
-        return cls._is_mapped() and not cls._implements("_map")
+        """Whether the map is the softmax of `logits`."""
+        return cls._is_mapped() and not cls._implements("probabilities")
 
     def _predict_in_domain(self, scores: Any) -> Matrix:
         """Map validated scores block by block, in place."""
         params = self._numpy_parameters()
         for rows in row_blocks(*scores.shape, entries=CACHED_ENTRIES):
             block = scores[rows]
-            direct = self._map(block, params, xp=np)
+            direct = self.probabilities(block, params, xp=np)
             if direct is not block:
                 block[:] = direct
         direct_rows: Matrix = scores

@@ -104,7 +104,8 @@ class AffineCalibrator(Calibrator):
         """Return the number of steps if it is known in advance, for the progress bar."""
         return None
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         check_positive_integer("max_iter", self.max_iter)
         problem = self._problem(scores, labels, weight)
         work = scores.size * problem.identity.shape[1]
@@ -258,7 +259,7 @@ class VectorScaling(AffineCalibrator):
     cost = "O(nK) per pass, about 30 passes"
     reference = "Guo et al. 2017, ICML"
 
-    _parameter_names: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
+    parameter_names: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
     _problem_class = VectorProblem
 
     scale_: Vector
@@ -271,7 +272,8 @@ class VectorScaling(AffineCalibrator):
         return np.stack([self.scale_, self.bias_])
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         return add_in_place(multiply_in_place(scores, params["scale_"], xp), params["bias_"], xp)
 
 
@@ -286,7 +288,7 @@ class _MatrixCalibrator(AffineCalibrator):
     # With a thousand classes or more, K² parameters take minutes and gigabytes.
     most_classes = 999, "has K² parameters, too many"
 
-    _parameter_names: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
+    parameter_names: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
     _problem_class = MatrixProblem
 
     weight_: Matrix
@@ -299,7 +301,7 @@ class _MatrixCalibrator(AffineCalibrator):
         return np.append(self.weight_, self.bias_[:, None], axis=1)
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         return add_in_place(xp.matmul(scores, params["weight_"].T), params["bias_"], xp)
 
 
@@ -509,10 +511,11 @@ class StructuredCalibrator(AffineCalibrator):
     def _start(self, problem: AffineProblem) -> Matrix:
         return problem.identity
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         best = fit_shared_temperature(self, scores, labels, weight)
         self._temper(best, scores, weight)
-        super()._fit(scores, labels, weight)
+        super().fit_parameters(scores, labels, weight)
 
     def _temper(self, best: ScalarOptimum, shifted: Matrix, weight: Vector | None) -> None:
         """Set the temperature and the mixture, and turn the scores into L."""
@@ -541,8 +544,9 @@ class StructuredCalibrator(AffineCalibrator):
             yield model
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return super()._logits(mixed_log_probabilities(scores, params, xp), params, xp=xp)
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
+        return super().logits(mixed_log_probabilities(scores, params, xp), params, xp=xp)
 
 
 def mixed_log_probabilities(shifted: Array, params: Parameters, xp: Any) -> Array:
@@ -612,7 +616,7 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
     cost = "O(nK) per pass, about 20 passes"
     reference = "Berta et al. 2025, arXiv"
 
-    _parameter_names = ("temperature_", "mix_", "scale_", "bias_")
+    parameter_names = ("temperature_", "mix_", "scale_", "bias_")
 
     def _ridge(self, classes: int, rows: float) -> Matrix:
         return np.full((2, classes), classes / rows)
@@ -676,7 +680,7 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixCalibrator):
     square_work = 1.0
     reference = "Berta et al. 2025, arXiv"
 
-    _parameter_names = ("temperature_", "mix_", "weight_", "bias_")
+    parameter_names = ("temperature_", "mix_", "weight_", "bias_")
 
     def _ridge(self, classes: int, rows: float) -> Matrix:
         return matrix_ridge(

@@ -162,7 +162,8 @@ class Blend(Calibrator):
         # Each member has a domain of its own.
         return CheckedScores.from_scores(scores, self.input, fitting=fitting)
 
-    def _fit(self, scores: CheckedScores, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: CheckedScores, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         self.fit_from(self._fit_cache(scores, labels, weight))
 
     def fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
@@ -448,7 +449,7 @@ class _Member(NamedTuple):
         agrees: bool,
     ) -> _Member:
         is_softmax = calibrator._is_softmax()
-        function = calibrator._logits if is_softmax else calibrator._map
+        function = calibrator.logits if is_softmax else calibrator.probabilities
         if isinstance(calibrator, Calibrator) and not calibrator._is_mapped():
             predict = calibrator._predict_in_domain
             function = lambda scores, params, *, xp: predict(scores)  # noqa: E731

@@ -119,7 +119,8 @@ class BoostedTemperature(Calibrator):
         self.learning_rate = learning_rate
         self.seed = seed
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         shifted = scores - scores.max(axis=1, keepdims=True)
         best = fit_temperature(CrossEntropy, shifted, labels, weight)
         self.temperature_ = math.exp(-best.at)

@@ -42,7 +42,8 @@ class ConfidenceCalibrator(Calibrator):
     takes_masked = True
     role = "rival"
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         blocks = [top_class(exp(scores[at], np), np) for at in row_blocks(*scores.shape)]
         top = TopClass(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
         self._fit_confidence(top, top.prediction == labels, weight)
@@ -59,7 +60,8 @@ class ConfidenceCalibrator(Calibrator):
         """Return the calibrated confidence of each row, between 0 and 1."""
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         powers = exp(scores, xp)
         top = top_class(powers, xp)
         return with_confidence(powers, top.prediction, cls._confidence(top, params, xp), xp)
@@ -142,7 +144,7 @@ class TopVersusAllPlatt(ConfidenceCalibrator):
     cost = "O(nK) once, O(n) per step"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _parameter_names = ("coefficients_",)
+    parameter_names = ("coefficients_",)
 
     coefficients_: Vector
     objective_: float

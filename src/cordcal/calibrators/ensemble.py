@@ -79,13 +79,14 @@ class EnsembleTemperature(Calibrator):
     cost = "O(nK) per pass, about 10 passes"
     reference = "Zhang et al. 2020, ICML"
 
-    _parameter_names = ("temperature_", "weights_")
+    parameter_names = ("temperature_", "weights_")
 
     temperature_: float
     weights_: Vector
     objective_: float
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         best = fit_temperature(SquaredError, scores, labels, weight, make_guide=CrossEntropy)
         ((gram, moment),) = _mixture_sums(
             scores, labels, row_weights(len(labels), weight), [best], [slice(0, 0)]
@@ -112,7 +113,8 @@ class EnsembleTemperature(Calibrator):
         self.weights_, self.objective_ = best_mixture(gram, moment, 1.0 / self.n_classes_)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         weights = params["weights_"]
         w0, w1, w2 = weights.tolist() if xp is np else (weights[i] for i in range(3))
         mixed = multiply_in_place(softmax_at_temperature(copied(scores, xp), params, xp), w0, xp)

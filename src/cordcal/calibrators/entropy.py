@@ -89,7 +89,7 @@ class EntropyTemperature(Calibrator):
     cost = "O(nK) per pass, about 10 passes"
     reference = "Balanya et al. 2022, arXiv"
 
-    _parameter_names = ("unit_", "slope_", "intercept_")
+    parameter_names = ("unit_", "slope_", "intercept_")
 
     unit_: float = 1.0
     slope_: float
@@ -102,7 +102,8 @@ class EntropyTemperature(Calibrator):
         super().__init__(input=input)
         self.max_iter = max_iter
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(scores, weight)
         scores /= self.unit_
@@ -122,7 +123,8 @@ class EntropyTemperature(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         scores = multiply_in_place(scores, 1.0 / params["unit_"], xp)
         x = params["slope_"] * log_entropy(scores, xp) + params["intercept_"]
         temperature = minimum(maximum(softplus(x, xp), MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)

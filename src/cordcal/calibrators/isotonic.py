@@ -106,13 +106,14 @@ class IsotonicOneVsAll(Calibrator):
     cost = "O(Kn log n)"
     reference = "Zadrozny and Elkan 2002, KDD"
 
-    _parameter_names: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
+    parameter_names: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
 
     knot_x_: Vector
     knot_y_: Vector
     knot_start_: npt.NDArray[np.int64]
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         curves = (
             self._fit_curve(scores[:, k].copy(), labels == k, weight)
             for k in range(scores.shape[1])
@@ -146,7 +147,8 @@ class IsotonicOneVsAll(Calibrator):
         return curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         return map_each_class(copied(scores, xp), lambda: scores, params, xp)
 
 
@@ -198,11 +200,12 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
     cost = "O(Kn log n)"
     reference = "Zhang et al. 2020, ICML"
 
-    _parameter_names = ("temperature_", "knot_x_", "knot_y_", "knot_start_")
+    parameter_names = ("temperature_", "knot_x_", "knot_y_", "knot_start_")
 
     temperature_: float
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         best = fit_shared_temperature(self, scores, labels, weight)
         self._fit_tempered(best, scores, labels, weight)
 
@@ -211,7 +214,7 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
     ) -> None:
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        super()._fit(apply_temperature(shifted, self.temperature_), labels, weight)
+        super().fit_parameters(apply_temperature(shifted, self.temperature_), labels, weight)
 
     def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
         if not rows.many:
@@ -229,7 +232,8 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
         return {"temperature_": np.asarray(self.temperature_), **super().parameters()}
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         inputs = softmax_at_temperature(copied(scores, xp), params, xp)
         return map_each_class(inputs, lambda: softmax_of_shifted(scores, xp), params, xp)
 
@@ -297,7 +301,8 @@ class CentredIsotonic(IsotonicOneVsAll):
     _join = staticmethod(join_knots)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         return shares(
             add_in_place(interpolate(copied(scores, xp), params, xp), TIE_BREAK * scores, xp), xp
         )
@@ -355,12 +360,13 @@ class IsotonicPooled(Calibrator):
     cost = "O(nK log nK)"
     reference = "Zhang et al. 2020, ICML"
 
-    _parameter_names = ("knot_x_", "knot_y_")
+    parameter_names = ("knot_x_", "knot_y_")
 
     knot_x_: Vector
     knot_y_: Vector
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         rows, classes = scores.shape
         at_label = np.arange(rows), labels
         if weight is None:
@@ -393,7 +399,8 @@ class IsotonicPooled(Calibrator):
         return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         top = scores.argmax(axis=1) if xp is np else xp.argmax(scores, axis=1)
         mapped = interpolate(copied(scores, xp), params, xp)
         mapped = shares(add_in_place(mapped, multiply_in_place(scores, TIE_BREAK, xp), xp), xp)

@@ -112,7 +112,7 @@ class MonotoneMap(Calibrator):
     cost = "O(nK) per pass, about 10 passes"
     reference = "after Rahimi et al. 2020, NeurIPS"
 
-    _parameter_names = ("unit_", "knots_", "slopes_")
+    parameter_names = ("unit_", "knots_", "slopes_")
 
     unit_: float = 1.0
     knots_: Vector
@@ -128,7 +128,8 @@ class MonotoneMap(Calibrator):
         self.smoothness = smoothness
         self.max_iter = max_iter
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(scores, weight)
         scores /= self.unit_
@@ -190,7 +191,8 @@ class MonotoneMap(Calibrator):
         return {"unit_": np.asarray(self.unit_), **curve}
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         return interpolate(
             log_shares(multiply_in_place(scores, 1.0 / params["unit_"], xp), xp), params, xp
         )

@@ -122,7 +122,7 @@ def register(calibrator: type[C]) -> type[C]:
     >>> @register
     ... class Untempered(TemperatureScaling):
     ...     key, title, short = "none", "No temperature", "None"
-    ...     def _fit(self, scores, labels, weight):
+    ...     def fit_parameters(self, scores, labels, weight):
     ...         self.temperature_ = 1.0
     >>> make("none").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1]).predict_proba([[0.0, 0.0]])
     array([[0.5, 0.5]])

@@ -35,7 +35,8 @@ class SigmoidOneVsRest(Calibrator):
 
     _fit_odds = staticmethod(fit_odds)
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         rows, classes = scores.shape
         count = np.ones(rows) if weight is None else weight
         w = count / count.sum()
@@ -48,7 +49,8 @@ class SigmoidOneVsRest(Calibrator):
         self.coefficients_ = np.stack(coefficients)
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = params["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):

@@ -95,13 +95,14 @@ class TemperatureScaling(Calibrator):
     cost = "O(nK) per pass, 3–6 passes"
     reference = "Guo et al. 2017, ICML"
 
-    _parameter_names = ("temperature_",)
+    parameter_names = ("temperature_",)
 
     temperature_: float
     objective_: float
     n_iter_: int
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         self._store(fit_shared_temperature(self, scores, labels, weight))
 
     def _fit_folds(self, rows: FoldRows) -> Iterator[Self]:
@@ -120,7 +121,8 @@ class TemperatureScaling(Calibrator):
         warn_about_temperature(self, best)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         return softmax_at_temperature(scores, params, xp)
 
 
@@ -169,7 +171,8 @@ class TopVersusAllTemperature(TemperatureScaling):
     cost = "O(nK) per pass, 4–8 passes"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         rows = np.arange(labels.size)
         top = scores.argmax(axis=1)
         # The objective sees only the other classes; the top logit is 0.

@@ -199,7 +199,8 @@ class AdaptiveTemperature(Calibrator):
         self.sample = sample
         self.seed = seed
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         _torch()
         x = self._features_of(scores)
         self.n_features_ = x.shape[1]

@@ -95,14 +95,15 @@ class ProbabilityBounding(Calibrator):
     cost = "O(nK log K), and O(n log K) per pass"
     reference = "Atarashi et al. 2026, arXiv"
 
-    _parameter_names = ("temperature_", "lower_", "upper_")
+    parameter_names = ("temperature_", "lower_", "upper_")
 
     temperature_: float
     lower_: float
     upper_: float
     objective_: float
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         best = fit_temperature(CrossEntropy, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
@@ -110,7 +111,8 @@ class ProbabilityBounding(Calibrator):
         self.lower_, self.upper_, self.objective_ = fit_caps(CappedLoss(p, labels, weight))
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         top = xp.argmax(scores, axis=1)
         p = softmax_at_temperature(scores, params, xp)
         capped = box_constrained(p, params["lower_"], params["upper_"], xp)

@@ -87,7 +87,7 @@ class ClasswiseTemperature(Calibrator):
     cost = "O(nK) per pass, about 20 passes"
     reference = "after Kirscher 2026, arXiv"
 
-    _parameter_names = ("scale_", "bias_")
+    parameter_names = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -97,7 +97,8 @@ class ClasswiseTemperature(Calibrator):
         super().__init__(input=input)
         self.bias = bias
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         shared = fit_temperature(CrossEntropy, scores, labels, weight)
         warn_about_temperature(self, shared)
         self.scale_ = np.full(self.n_classes_, math.exp(shared.at))
@@ -112,7 +113,8 @@ class ClasswiseTemperature(Calibrator):
         self.objective_ = float(row_weights(labels.size, weight) @ log_loss)
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         prediction = xp.argmax(scores, axis=1)
         scale, bias = params["scale_"][prediction][:, None], params["bias_"][prediction][:, None]
         raised = xp.where(chosen(scores, prediction, xp), bias, xp.zeros_like(scores))

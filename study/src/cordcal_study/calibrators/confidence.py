@@ -126,7 +126,7 @@ class TopVersusAllIsotonic(ConfidenceCalibrator):
     cost = "O(nK) once, O(n log n)"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _parameter_names = ("knot_x_", "knot_y_")
+    parameter_names = ("knot_x_", "knot_y_")
 
     knot_x_: Vector
     knot_y_: Vector
@@ -297,7 +297,7 @@ class TopVersusAllHistogram(ConfidenceCalibrator):
     cost = "O(nK) once, O(n log n)"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _parameter_names = ("edges_", "values_")
+    parameter_names = ("edges_", "values_")
 
     edges_: Vector
     values_: Vector
@@ -377,7 +377,7 @@ class TopLabelHistogram(ConfidenceCalibrator):
     cost = "O(nK) once, O(n log n)"
     reference = "Gupta and Ramdas 2022, ICLR"
 
-    _parameter_names = ("edges_", "values_", "binned_")
+    parameter_names = ("edges_", "values_", "binned_")
 
     edges_: npt.NDArray[np.float64]
     values_: npt.NDArray[np.float64]

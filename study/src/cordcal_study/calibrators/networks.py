@@ -97,7 +97,8 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         inputs = cls._inputs(scores, params["weight_0"].shape[0], xp)
         temperature = cls._temperatures(inputs, params, xp)
         shifted = maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
@@ -109,7 +110,8 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         temperature = cls._temperature(nets.through_layers(inputs, params, xp)[:, 0], xp)
         return minimum(maximum(temperature, MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         torch = nets.torch_for(self.key)
         training = self._training(labels.size)
         scores, labels, weight = nets.weighted_rows(scores, labels, weight)
@@ -440,7 +442,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
     cost = "500 steps of 1000 rows"
     reference = "Rahimi et al. 2020, NeurIPS"
 
-    _parameter_names = ("knot_x_", "knot_y_")
+    parameter_names = ("knot_x_", "knot_y_")
     _hidden = (10, 10)
 
     knot_x_: Vector
@@ -469,10 +471,12 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         return curve_parameters(x, y, slope=slope)
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         return maximum(interpolate(scores, params, xp), LOWEST_SHIFTED, xp)
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         torch = nets.torch_for(self.key)
         nets.check_training(steps=self.steps, batch_size=self.batch_size)
         scores, labels, weight = nets.weighted_rows(scores, labels, weight)

@@ -83,7 +83,7 @@ class RankwiseTransformation(Calibrator):
     reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
     most_classes = 100, "its solver costs O(K³), too slow"
 
-    _parameter_names = ("scale_", "bias_")
+    parameter_names = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -95,7 +95,8 @@ class RankwiseTransformation(Calibrator):
         super().__init__(input=input)
         self.max_iter = max_iter
 
-    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def fit_parameters(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Fit on validated rows."""
         check_positive_integer("max_iter", self.max_iter)
         if self.input == "probabilities":
             scores -= np.log(self.log_floor_)
@@ -135,7 +136,8 @@ class RankwiseTransformation(Calibrator):
         return params
 
     @classmethod
-    def _logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def logits(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the logits of the map."""
         if "floor_" in params:  # log(p / 1e-12) of probabilities
             scores = subtract_in_place(scores, params["floor_"], xp)
         rank = ranks(scores, xp)

@@ -101,7 +101,8 @@ class SplineOneVsRest(IsotonicOneVsAll):
         return fit_spline(log_odds(x), positive, w, self.knots)
 
     @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+    def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the probabilities of the map."""
         p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = interpolate(xp.log(p) - xp.log(1.0 - p), params, xp)
         # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
