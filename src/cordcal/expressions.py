@@ -8,16 +8,18 @@ overwrite: write ``x * y`` if ``x`` is needed again, else ``multiply_in_place(x,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.types import Array, Domain, Kind, Namespace, NumPyArray, Parameters
+from cordcal._numeric.types import Array, Domain, Kind, Namespace, NumPyArray
 
 __all__ = [
-    "add_in_place", "chosen", "copied", "divide_in_place", "exp", "largest", "log", "log_shares",
-    "maximum", "minimum", "multiply_in_place", "row_max", "row_sum", "shares", "softmax",
-    "softmax_of_shifted", "softplus", "subtract_in_place", "subtract_max",
+    "Parameters", "add_in_place", "chosen", "copied", "divide_in_place", "exp", "largest", "log",
+    "log_shares", "maximum", "minimum", "multiply_in_place", "row_max", "row_sum", "shares",
+    "softmax", "softmax_of_shifted", "softplus", "subtract_in_place", "subtract_max",
 ]  # fmt: skip
 
 # Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
@@ -28,19 +30,67 @@ LOWEST_SHIFTED = -1e15
 _MANY_ROWS, _SHORT_ROW = 64, 48
 
 
+@dataclass(eq=False)
+class Parameters:
+    """What a calibrator's map computes with: ``params["name_"]`` is an array of the library ``xp``.
+
+    Attributes
+    ----------
+    arrays : mapping of str to array
+        Fitted attributes, or what is derived from them, by name.
+    members : mapping of str to Parameters
+        Those of a blend's members, by key.
+    curves : object, optional
+        The calibrator's curves, prepared for NumPy.
+    shared : dict of str to array, optional
+        Results for the current rows, which maps with equal parameters compute only once.
+
+    Examples
+    --------
+    >>> params = Parameters({"bias_": np.zeros(3)})
+    >>> "bias_" in params, params["bias_"]
+    (True, array([0., 0., 0.]))
+    """
+
+    arrays: Mapping[str, Array]
+    members: Mapping[str, Parameters] = field(default_factory=dict)
+    curves: Any = None
+    shared: dict[str, Array] | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+    def convert(self, convert: Callable[[str, Array], Array], path: str = "") -> Parameters:
+        """Return each array converted, given its name; a member's begins with its key and a slash.
+
+        Examples
+        --------
+        >>> member = Parameters({"temperature_": 2.0})
+        >>> names = Parameters({"shares_": 1.0}, {"ts": member}).convert(lambda name, _: name)
+        >>> names["shares_"], names.members["ts"]["temperature_"]
+        ('shares_', 'ts/temperature_')
+        """
+        return Parameters(
+            {name: convert(path + name, array) for name, array in self.arrays.items()},
+            {key: inner.convert(convert, f"{path}{key}/") for key, inner in self.members.items()},
+        )
+
+
 def copied(x: Array, xp: Namespace) -> Array:
     """Return an array to overwrite; only NumPy's is a copy."""
     return x.copy() if xp is np else x
 
 
 def shared(name: str, compute: Callable[[], Array], params: Parameters, xp: Namespace) -> Array:
-    """Return ``compute()``, which maps with the same ``params["shared_"]`` compute only once."""
-    results = params.get("shared_")
-    if results is None:
+    """Return ``compute()``, which maps with the same ``params.shared`` compute only once."""
+    if params.shared is None:
         return compute()
-    if name not in results:
-        results[name] = compute()
-    return copied(results[name], xp)
+    if name not in params.shared:
+        params.shared[name] = compute()
+    return copied(params.shared[name], xp)
 
 
 def multiply_in_place(x: Array, y: float | Array, xp: Namespace) -> Array:

@@ -7,6 +7,7 @@ import pytest
 
 from cordcal import calibrators
 from cordcal.calibrators._curves import interpolate
+from cordcal.expressions import Parameters
 
 from .conftest import noisy_logits, softmax
 from .test_optima import expected_calibration_error
@@ -79,7 +80,7 @@ def test_mono_does_not_decrease_at_a_knot(synth) -> None:
     params = model.parameters()
     near = model.knots_[:-1] * (1.0 + 2.0**-53 * np.arange(-40, 41)[:, None])
     levels = np.sort(near.ravel())
-    assert (np.diff(interpolate(levels[None], params, np)[0]) >= 0.0).all()
+    assert (np.diff(interpolate(levels[None], Parameters(params), np)[0]) >= 0.0).all()
 
 
 def test_mono_with_stiff_slopes_is_temperature_scaling(synth) -> None:

@@ -14,6 +14,7 @@ from cordcal.calibrators._curves import (
     group_starts,
     interpolate,
 )
+from cordcal.expressions import Parameters
 
 from .conftest import noisy_logits, softmax
 
@@ -82,7 +83,7 @@ def test_interpolation_is_numpys_to_the_bit(kind: str, curves: int, power: int) 
         parts = [np.interp(column, *curve) for column, curve in zip(columns, knots, strict=True)]
         expected = np.stack(parts, axis=1) if curves == 7 else parts[0]
         params = curve_parameters(knot_x, knot_y, start if curves == 7 else None)
-        np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
+        np.testing.assert_array_equal(interpolate(x.copy(), Parameters(params), np), expected)
 
 
 def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:

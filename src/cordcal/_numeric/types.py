@@ -44,8 +44,6 @@ Classes = npt.NDArray[np.intp]
 
 Labels = Classes
 Predictions = Classes
-Parameters = Mapping[str, Array]
-"""The fitted arrays of a calibrator by name, in the library that computes with them."""
 
 Arrays = dict[str, NumPyArray]
 """The arrays of a model file by name."""

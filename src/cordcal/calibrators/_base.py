@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import pickle
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, collected, raise_first, stacklevel_outside_package
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.parallel import one_blas_thread
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Record, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Record, Vector
 from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_two_classes, check_weights
@@ -36,13 +36,10 @@ from cordcal._validation.scores import (
 )
 from cordcal._validation.table import match
 from cordcal.calibrators._curves import CurveSearch
-from cordcal.expressions import in_domain, softmax
+from cordcal.expressions import Parameters, in_domain, softmax
 
 Rows = npt.NDArray[np.intp]
 """Indices of rows."""
-
-Attributes = dict[str, Any]
-"""Fitted attributes by name."""
 
 Role = Literal["base", "rival"]
 """A base may change predictions and is repaired; a rival preserves them by design."""
@@ -58,9 +55,9 @@ _MODULES = {"torch": "torch", "boost": "lightgbm"}
 # Entries to map at a time: some copies of a block stay in the processor's cache.
 CACHED_ENTRIES = 2**15
 
-# Parameters that were derived for the last prediction, with copies of the fitted attributes.  Not
+# What the last prediction was prepared for, a calibrator's values, and what was prepared.  Not
 # stored in the calibrator: a prediction must not change what pickle, copies and model files see.
-_derived: WeakKeyDictionary[Calibrator, tuple[Attributes, Parameters]] = WeakKeyDictionary()
+_prepared: WeakKeyDictionary[Calibrator, tuple[list[Any], Any]] = WeakKeyDictionary()
 
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
@@ -112,23 +109,14 @@ class Size:
         return " + ".join(_format_term(word, count) for word, count in terms if count)
 
 
-def _with_numbers(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return arrays without dimensions as Python's numbers, with which NumPy is faster."""
-    return {name: x if x.ndim else x.item() for name, x in arrays.items()}
+_IMMUTABLE = (str, float, int, type(None))
 
 
-def _are_equal(attributes: Attributes, others: Attributes) -> bool:
-    """Return whether fitted attributes have the same values; a single row waits for this."""
-    if attributes.keys() != others.keys():
-        return False
-    for name, value in attributes.items():
-        other = others[name]
-        if not isinstance(value, np.ndarray):
-            if value != other:
-                return False
-        elif value.shape != other.shape or np.count_nonzero(value != other):
-            return False
-    return True
+def _frozen(value: Any) -> Any:
+    """Return something that equals only what this value is now, even after an edit in place."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return value if isinstance(value, _IMMUTABLE) else pickle.dumps(value)
 
 
 def _format_term(word: str, count: int) -> str:
@@ -473,26 +461,22 @@ class Calibrator(Estimator, ABC):
         """Return the arrays that the map receives as ``params``; override it to derive some."""
         return {name: np.asarray(getattr(self, name)) for name in self.parameter_names}
 
-    def _numpy_parameters(self) -> Parameters:
-        """Return `parameters`; derived ones are computed once for equal fitted attributes."""
-        if type(self).parameters is Calibrator.parameters:
-            return _with_numbers(self.parameters())
-        attributes = self._fitted_attributes()
-        known = _derived.get(self)
-        if known is None or not _are_equal(attributes, known[0]):
-            params = _with_numbers(self.parameters())
-            if "begin_x_" in params:
-                params["search_"] = CurveSearch.of(params)
-            # Copies, so that an edit in place is noticed.
-            known = _derived[self] = copy.deepcopy(attributes), params
+    def prepared(self) -> Any:
+        """Return what predictions with NumPy need, prepared once while no attribute changes."""
+        values = self._values()
+        known = _prepared.get(self)
+        if known is None or known[0] != values:
+            known = _prepared[self] = values, self._prepare()
         return known[1]
 
-    def _fitted_attributes(self) -> Attributes:
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
+    def _values(self) -> list[Any]:
+        """Return the values of all attributes; a single row waits for this."""
+        return [_frozen(value) for name, value in vars(self).items() if name[0] != "_"]
+
+    def _prepare(self) -> Any:
+        # NumPy is faster with Python's numbers than with arrays without dimensions.
+        arrays = {name: x if x.ndim else x.item() for name, x in self.parameters().items()}
+        return Parameters(arrays, curves=CurveSearch.of(arrays) if "begin_x_" in arrays else None)
 
     def is_complete(self) -> bool:
         """Return whether it can predict; override it if that needs what model files do not hold."""
@@ -516,6 +500,10 @@ class Calibrator(Estimator, ABC):
         self._check_masked(original)
         return self._predict_in_domain(original.in_domain(self.works_on, self.log_floor_))
 
+    def map_parameters(self) -> Parameters:
+        """Return the arrays that `map_scores` receives, in NumPy."""
+        return Parameters({**self.parameters(), "log_floor_": np.asarray(self.log_floor_)})
+
     @classmethod
     def map_scores(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         """Convert float64 scores of either kind to `works_on` and map them, as one expression."""
@@ -525,7 +513,11 @@ class Calibrator(Estimator, ABC):
     def to_state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and everything else as JSON-able metadata."""
         self._check_fitted("n_classes_")
-        fitted = self._fitted_attributes()
+        fitted = {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
         arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
         plain = {name: value for name, value in fitted.items() if name not in arrays}
         return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
@@ -622,7 +614,7 @@ class Calibrator(Estimator, ABC):
 
     def _predict_in_domain(self, scores: Any) -> Matrix:
         """Map validated scores block by block, in place."""
-        params = self._numpy_parameters()
+        params = self.prepared()
         for rows in row_blocks(*scores.shape, entries=CACHED_ENTRIES):
             block = scores[rows]
             direct = self.probabilities(block, params, xp=np)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import scratch
-from cordcal._numeric.types import Array, Parameters, Vector
-from cordcal.expressions import minimum
+from cordcal._numeric.types import Array, Vector
+from cordcal.expressions import Parameters, minimum
 
 # Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
 _PIECE = 2**15
@@ -27,7 +27,7 @@ def curve_parameters(
     knot_start: npt.NDArray[np.int64] | None = None,
     slope: Vector | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the parameters of `interpolate`.
+    """Return the arrays with which `interpolate` evaluates curves.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def curve_parameters(
 
     Examples
     --------
-    >>> params = curve_parameters(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.2, 1.0]))
-    >>> interpolate(np.array([[-1.0, 0.25, 0.75, 2.0]]), params, np).round(3)
+    >>> arrays = curve_parameters(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.2, 1.0]))
+    >>> interpolate(np.array([[-1.0, 0.25, 0.75, 2.0]]), Parameters(arrays), np).round(3)
     array([[0. , 0.1, 0.6, 1. ]])
     """
     start = np.array([0, knot_x.size]) if knot_start is None else knot_start
@@ -77,11 +77,11 @@ def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vec
 def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
     """Evaluate one curve at every entry, or a different one per column.
 
-    ``params`` comes from `curve_parameters`.  NumPy arrays are overwritten.
+    The arrays of ``params`` are those of `curve_parameters`.  NumPy arrays are overwritten.
     """
     if xp is np:
-        search = params.get("search_") or CurveSearch.of(params)
-        return search.interpolate(x)
+        curves = params.curves or CurveSearch.of(params.arrays)
+        return curves.interpolate(x)
     begin_x, last = params["begin_x_"], params["last_"]
     if hasattr(xp, "searchsorted"):
         at = _search_torch(x, params, xp)
@@ -124,7 +124,7 @@ class CurveSearch:
     table: Positions
 
     @classmethod
-    def of(cls, params: Parameters) -> CurveSearch:
+    def of(cls, params: Mapping[str, Array]) -> CurveSearch:
         """Prepare the curves of `curve_parameters`."""
         first, last = params["first_"], params["last_"]
         x = params["begin_x_"]

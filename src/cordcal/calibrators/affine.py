@@ -15,7 +15,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine_loss import (
     AffineProblem,
     Inverse,
@@ -43,7 +43,7 @@ from cordcal.calibrators.temperature import (
     subsample,
     warn_about_temperature,
 )
-from cordcal.expressions import add_in_place, log, multiply_in_place, shared
+from cordcal.expressions import Parameters, add_in_place, log, multiply_in_place, shared
 
 # With at most this many parameters `ms` is fitted to its optimum.  With more, calibration rows
 # are usually almost separable and the stopping rule defines the map.
@@ -523,7 +523,7 @@ class StructuredCalibrator(AffineCalibrator):
         warn_about_temperature(self, best)
         rows = shifted.shape[0] if weight is None else float(weight.sum())
         self.mix_ = 1.0 / (rows + 1.0)
-        params = {name: getattr(self, name) for name in ("temperature_", "mix_")}
+        params = Parameters({name: getattr(self, name) for name in ("temperature_", "mix_")})
         for at in row_blocks(*shifted.shape):
             mixed_log_probabilities(shifted[at], params, np)
 

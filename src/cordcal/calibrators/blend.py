@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.parallel import default_threads, run_blocks
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import CACHED_ENTRIES, Calibrator, Size
 from cordcal.calibrators._simplex import Mixture, best_shares
@@ -25,7 +25,7 @@ from cordcal.calibrators.crossfit import (
     check_folds,
 )
 from cordcal.calibrators.registry import calibrator_class
-from cordcal.expressions import copied, in_domain, softmax
+from cordcal.expressions import Parameters, copied, in_domain, softmax
 from cordcal.repair.lift import Masses
 
 # Pseudo-rows that regularise the shares, spread evenly; 40 were too many.
@@ -295,7 +295,7 @@ class Blend(Calibrator):
         if original.has_masked:
             for calibrator in self.members_.values():
                 calibrator._check_masked(original)
-        members = self._numpy_members()
+        members: _Members = self.prepared()
         direct = np.empty(original.raw.shape)
         blocks = row_blocks(original.rows, original.classes, entries=CACHED_ENTRIES)
         if len(blocks) == 1:
@@ -311,10 +311,17 @@ class Blend(Calibrator):
         list(run_blocks(predict, len(blocks), CACHED_ENTRIES, default_threads(), len(blocks)))
         return direct
 
-    def _numpy_members(self) -> _Members:
-        """Return the members for NumPy."""
+    def _values(self) -> list[Any]:
+        # What is not mapped predicts by itself.
+        members = [
+            (key, member._values() if member._is_mapped() else member)
+            for key, member in self.members_.items()
+        ]
+        return [self.weights_.tobytes(), members]
+
+    def _prepare(self) -> _Members:
         parameters = [
-            calibrator._numpy_parameters() if calibrator._is_mapped() else {}
+            calibrator._prepare() if calibrator._is_mapped() else Parameters({})
             for calibrator in self.members_.values()
         ]
         common = _common_scalars(parameters)
@@ -328,8 +335,8 @@ class Blend(Calibrator):
         """Whether every member accepts logits of −inf."""
         return all(member.accepts_masked() for member in self.members_.values())
 
-    def parameters(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the parameters of the map as arrays."""
+    def map_parameters(self) -> Parameters:
+        """Return the arrays that `map_scores` receives, with those of each member."""
         members = {}
         for key, member in self.members_.items():
             if not member.has_expression():
@@ -338,33 +345,27 @@ class Blend(Calibrator):
                     f"has the member {key!r}, whose map is not an expression of scores alone",
                     "fit a blend without it",
                 )
-            members[key] = {**member.parameters(), "log_floor_": np.asarray(member.log_floor_)}
+            members[key] = member.map_parameters()
         # A graph computes a step once for the members that have no such scalar of their own.
         common = _common_scalars([*members.values()])
-        params = {name: np.asarray(value) for name, value in common.items()}
+        arrays = {name: np.asarray(value) for name, value in common.items()}
+        arrays["log_floor_"] = np.asarray(self.log_floor_)
         shares = dict(zip(members, self.weights_.tolist(), strict=True))
         order = sorted(members, key=lambda key: not self.members_[key]._is_softmax())
-        params["shares_"] = np.array([[shares[key] for key in order]])
-        for key in order:
-            left_out = common if _agrees(members[key], common) else ()
-            for name, value in members[key].items():
-                if name not in left_out:
-                    params[f"{key}/{name}"] = value
-        return params
+        arrays["shares_"] = np.array([[shares[key] for key in order]])
+        for params in members.values():
+            if _agrees(params, common):
+                params.arrays = {k: x for k, x in params.arrays.items() if k not in common}
+        return Parameters(arrays, {key: members[key] for key in order})
 
     @classmethod
     def map_scores(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         """Map scores of either kind, as one expression."""
         common = {name: params[name] for name in _SHARED_SCALARS if name in params}
-        parameters: dict[str, dict[str, Array]] = {}
-        for path, value in params.items():
-            key, _, name = path.rpartition("/")
-            if key:
-                parameters.setdefault(key, {})[name] = value
         members = []
-        for key, inner in parameters.items():
+        for key, inner in params.members.items():
             agrees = not any(name in inner for name in _SHARED_SCALARS)
-            own = {**common, **inner} if agrees else inner
+            own = Parameters({**common, **inner.arrays}) if agrees else inner
             members.append(_Member.of(calibrator_class(key), own["log_floor_"], own, agrees))
         rows = _Rows(lambda domain, floor: in_domain(scores, kind, domain, floor, xp), xp)
         stacked = xp.reshape(xp.concat(rows.map(members), axis=0), (len(members), -1))
@@ -480,7 +481,9 @@ class _Rows:
             scores = self._domains.get(key)
             if scores is None:
                 scores = self._domains[key] = self._convert(member.works_on, member.log_floor)
-            params = {**member.params, "shared_": self._shared} if member.agrees else member.params
+            params = member.params
+            if member.agrees:
+                params = Parameters(params.arrays, curves=params.curves, shared=self._shared)
             part = member.function(copied(scores, self._xp), params, xp=self._xp)
             (logits if member.is_softmax else parts).append(part)
         if logits:
@@ -517,7 +520,7 @@ class _Members:
                 out += direct
 
 
-def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:
+def _member_arrays(arrays: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return one member's arrays, whose names begin with its key and a slash."""
     prefix = f"{key}/"
     return {

@@ -13,12 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import fit_odds, smoothed
 from cordcal.calibrators.isotonic import break_ties_to_first
-from cordcal.expressions import add_in_place, chosen, exp, maximum, multiply_in_place, softplus
+from cordcal.expressions import (
+    Parameters,
+    add_in_place,
+    chosen,
+    exp,
+    maximum,
+    multiply_in_place,
+    softplus,
+)
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
 # of 1 raises it above the tie by more than rounding, here or in an ONNX graph, takes away.

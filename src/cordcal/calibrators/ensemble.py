@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks_of
-from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._newton import ScalarOptimum
@@ -24,7 +24,13 @@ from cordcal.calibrators.temperature import (
     softmax_at_temperature,
     warn_about_temperature,
 )
-from cordcal.expressions import add_in_place, copied, multiply_in_place, softmax_of_shifted
+from cordcal.expressions import (
+    Parameters,
+    add_in_place,
+    copied,
+    multiply_in_place,
+    softmax_of_shifted,
+)
 
 
 class EnsembleTemperature(Calibrator):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import damped_newton, progress, sigmoid
@@ -20,7 +20,15 @@ from cordcal.calibrators.temperature import (
     logit_unit,
     subsample,
 )
-from cordcal.expressions import divide_in_place, log, maximum, minimum, multiply_in_place, softplus
+from cordcal.expressions import (
+    Parameters,
+    divide_in_place,
+    log,
+    maximum,
+    minimum,
+    multiply_in_place,
+    softplus,
+)
 
 # Lower bound of the entropy, divided by log K, before its logarithm is taken, as published.
 _MIN_ENTROPY = 1e-12

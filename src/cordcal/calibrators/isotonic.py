@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._curves import (
     FoldCurve,
@@ -37,6 +37,7 @@ from cordcal.calibrators.temperature import (
     warn_about_temperature,
 )
 from cordcal.expressions import (
+    Parameters,
     add_in_place,
     chosen,
     copied,

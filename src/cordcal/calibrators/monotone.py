@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size, check_positive_integer
 from cordcal.calibrators._curves import curve_parameters, interpolate
@@ -29,6 +29,7 @@ from cordcal.calibrators.temperature import (
 )
 from cordcal.expressions import (
     LOWEST_SHIFTED,
+    Parameters,
     log_shares,
     multiply_in_place,
 )

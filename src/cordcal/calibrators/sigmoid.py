@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import fit_odds, fit_rising_odds, smoothed
-from cordcal.expressions import maximum, minimum, softplus
+from cordcal.expressions import Parameters, maximum, minimum, softplus
 
 
 class SigmoidOneVsRest(Calibrator):

@@ -14,11 +14,17 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal._numeric.arrays import block_buffer, row_blocks, row_blocks_of
-from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, FoldRows, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
-from cordcal.expressions import LOWEST_SHIFTED, multiply_in_place, shared, softmax_of_shifted
+from cordcal.expressions import (
+    LOWEST_SHIFTED,
+    Parameters,
+    multiply_in_place,
+    shared,
+    softmax_of_shifted,
+)
 
 # log(1/T) is searched within this distance of the logits' unit: T between 1e-7 and 9e6 units,
 # beyond which a softmax is one-hot or uniform.
@@ -194,7 +200,7 @@ def softmax_at_temperature(shifted: Array, params: Parameters, xp: Any) -> Array
 
 def apply_temperature(shifted: Matrix, temperature: float) -> Matrix:
     """Return ``softmax(shifted / temperature)``, computed in place, block by block."""
-    params = {"temperature_": temperature}
+    params = Parameters({"temperature_": temperature})
     for at in row_blocks(*shifted.shape):
         softmax_at_temperature(shifted[at], params, np)
     return shifted

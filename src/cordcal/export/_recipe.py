@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.types import Array, Kind, Parameters
+from cordcal._numeric.types import Array, Kind
 from cordcal._validation.scores import sum_warning_level
 from cordcal.calibrators import Calibrator, available, calibrator_class
-from cordcal.expressions import in_domain, maximum, shares, softmax
+from cordcal.expressions import Parameters, in_domain, maximum, shares, softmax
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
 from cordcal.repair.lift_rule import Curve, Margin, Prefer
@@ -189,8 +188,6 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Namespace) -> Array:
 # The whole model.
 
 Rule = Literal["cord", "confidence", "likelihood"]
-Arrays = dict[str, npt.NDArray[np.generic]]
-"""The fitted arrays of a calibrator by name."""
 
 
 class HasCalibrator(Protocol):
@@ -257,7 +254,7 @@ def calibration_of(model: PreservingCalibrator | HasCalibrator) -> PreservingCal
     )
 
 
-def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[Recipe, Arrays]:
+def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[Recipe, Parameters]:
     """Return a fitted model's recipe and parameters; refuse models without an expression."""
     if not hasattr(model, "repair_"):
         raise InputError("model", "is not fitted yet", "call fit(scores, labels) first")
@@ -279,13 +276,11 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
         )
     rule, scalars = _rule_of(model.repair_)
     weights = model.repair_.fitted_weights()
-    parameters: Arrays = {
-        "log_floor_": np.asarray(calibrator.log_floor_),
-        **calibrator.parameters(),
-    }
+    parameters = calibrator.map_parameters()
     heaviest = None
     if weights is not None:
-        parameters["rule_weights"], heaviest = weights, float(weights.max())
+        parameters.arrays = {**parameters.arrays, "rule_weights": weights}
+        heaviest = float(weights.max())
     shape = (type(calibrator), kind, input or kind, model.n_classes_)
     return Recipe(*shape, rule, scalars, heaviest), parameters
 

@@ -15,7 +15,8 @@ from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Floats, Kind, Record
 from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
-from cordcal.export._recipe import Arrays, HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.expressions import Parameters
 from cordcal.files import replacing
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
@@ -184,7 +185,7 @@ def _check_dtype(dtype: str) -> str:
 
 
 def calibration_graph(
-    model: PreservingCalibrator, recipe: Recipe, parameters: Arrays, dtype: str, opset: int
+    model: PreservingCalibrator, recipe: Recipe, parameters: Parameters, dtype: str, opset: int
 ) -> onnx.ModelProto:
     """Return a model as a graph from scores to probabilities and label."""
     if len(recipe.scalars) > _MAX_RANKS:
@@ -201,12 +202,12 @@ def calibration_graph(
     return proto
 
 
-def _graph(recipe: Recipe, parameters: Arrays, dtype: str) -> Graph:
+def _graph(recipe: Recipe, parameters: Parameters, dtype: str) -> Graph:
     graph = Graph()
     scores = graph.astype(graph.input(recipe.input, dtype, recipe.classes), np.float64)
     # Widening is exact, so this is the argmax of the input in its own dtype.
     label = graph.argmax(scores, axis=1)
-    constants = {key: graph.constant(value) for key, value in parameters.items()}
+    constants = parameters.convert(lambda _, array: graph.constant(array))
     direct, repaired = recipe.both(scores, label, constants, dtype, xp=graph)
     graph.output("direct", graph.astype(direct, dtype))
     graph.output("repaired", graph.astype(repaired, dtype))

@@ -11,6 +11,7 @@ from cordcal._numeric.arrays import UNIT_ROUNDOFF, to_numpy
 from cordcal._numeric.types import Kind, Vector
 from cordcal._validation.scores import check_kind
 from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.expressions import Parameters
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair.fitted import check_rule_dtype
 
@@ -81,9 +82,7 @@ class PreservingModule(nn.Module):
             check_kind(input)
         self._recipe, parameters = recipe_of(calibration_of(model), input)
         self.axis = axis
-        for name, value in parameters.items():
-            self.register_buffer(name.rstrip("_"), torch.tensor(value))
-        self._parameter_names = {name: name.rstrip("_") for name in parameters}
+        self._buffer_names = parameters.convert(self._register)
         self.register_buffer("scalars", torch.tensor(self._recipe.scalars, dtype=torch.float64))
         self.register_load_state_dict_post_hook(_read_scalars)  # type: ignore[no-untyped-call]
         _read_scalars(self)
@@ -164,10 +163,16 @@ class PreservingModule(nn.Module):
             )
         return logits.movedim(axis, -1).reshape(-1, classes)
 
-    def _widen(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _register(self, name: str, array: Any) -> str:
+        """Register an array as a buffer, and return the buffer's name."""
+        name = name.rstrip("_")
+        self.register_buffer(name, torch.tensor(array))
+        return name
+
+    def _widen(self, rows: Tensor) -> tuple[Tensor, Parameters]:
         # Not getattr, which takes a microsecond for each of a blend's hundred buffers.
         buffers: Any = self._buffers
-        parameters = {name: buffers[buffer] for name, buffer in self._parameter_names.items()}
+        parameters = self._buffer_names.convert(lambda _, name: buffers[name])
         return rows.to(_widest(rows.device)), parameters
 
     def _restore_shape(self, probabilities: Tensor, logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.isotonic import TIE_BREAK, break_ties_to_first
@@ -20,7 +20,14 @@ from cordcal.calibrators.temperature import (
     softmax_at_temperature,
     warn_about_temperature,
 )
-from cordcal.expressions import add_in_place, maximum, minimum, multiply_in_place, shares
+from cordcal.expressions import (
+    Parameters,
+    add_in_place,
+    maximum,
+    minimum,
+    multiply_in_place,
+    shares,
+)
 
 # Maximum number of steps to find a row's factor.  Newton's method on a piecewise linear function
 # needs about five; bisection brings the factor close first where Newton's method cannot start.

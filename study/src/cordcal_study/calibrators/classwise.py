@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import minimise_scalar, sigmoid
@@ -24,7 +24,7 @@ from cordcal.calibrators.temperature import (
     positive_curvature,
     warn_about_temperature,
 )
-from cordcal.expressions import LOWEST_SHIFTED, add_in_place, chosen, multiply_in_place
+from cordcal.expressions import LOWEST_SHIFTED, Parameters, add_in_place, chosen, multiply_in_place
 
 # With a larger bias the other classes get less than float64 resolves.
 _MAX_BIAS = 40.0

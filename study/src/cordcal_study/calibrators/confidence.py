@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Array, Kind, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Vector
 from cordcal.calibrators import Size
 from cordcal.calibrators._base import check_positive_integer
 from cordcal.calibrators._curves import curve_parameters, fit_knots, group_starts, interpolate
 from cordcal.calibrators._newton import fit_rising_odds
 from cordcal.calibrators.confidence import ConfidenceCalibrator, TopClass, TopVersusAllPlatt
+from cordcal.expressions import Parameters
 
 # Knots of the cumulative spline on the rows' ranks, as published.
 _KNOTS = 6

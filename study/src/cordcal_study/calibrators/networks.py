@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cordcal.calibrators.temperature import CrossEntropy, fit_temperature, subsample
 from cordcal.expressions import (
     LOWEST_SHIFTED,
+    Parameters,
     divide_in_place,
     largest,
     maximum,
@@ -125,7 +126,9 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         z, x, y, w = (torch.from_numpy(array) for array in (scores, inputs, labels, share))
 
         def batch_loss(at: Any) -> Any:
-            temperature = self._temperatures(x[at], nets.layers_of(net), nets.torch_namespace())
+            temperature = self._temperatures(
+                x[at], Parameters(nets.layers_of(net)), nets.torch_namespace()
+            )
             return self._loss(z[at] / temperature[:, None], y[at], w[at] / w[at].sum(), net)
 
         self.objective_ = nets.train(self.key, net, batch_loss, labels.size, training, generator)
@@ -503,7 +506,9 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         knots = torch.from_numpy(self.knot_x_)
 
         def slopes() -> Any:
-            output = nets.through_layers(inputs, nets.layers_of(net), nets.torch_namespace())[:, 0]
+            output = nets.through_layers(
+                inputs, Parameters(nets.layers_of(net)), nets.torch_namespace()
+            )[:, 0]
             return (torch.nn.functional.elu(output) + 1.0).clamp(_MIN_SLOPE, _MAX_SLOPE)
 
         def batch_loss(at: Any) -> Any:

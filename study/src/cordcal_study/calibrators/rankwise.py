@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from cordcal._errors import warn
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine_loss import VectorProblem
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
-from cordcal.expressions import add_in_place, multiply_in_place, subtract_in_place
+from cordcal.expressions import Parameters, add_in_place, multiply_in_place, subtract_in_place
 
 
 class RankwiseTransformation(Calibrator):

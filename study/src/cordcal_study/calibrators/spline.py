@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Kind, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, check_positive_integer
 from cordcal.calibrators._curves import Knots, interpolate, join_knots
 from cordcal.calibrators._newton import LogisticProblem, search, sigmoid
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
-from cordcal.expressions import maximum, minimum, softmax, softplus
+from cordcal.expressions import Parameters, maximum, minimum, softmax, softplus
 from cordcal_study.calibrators.confidence import weighted_quantiles
 
 if TYPE_CHECKING:

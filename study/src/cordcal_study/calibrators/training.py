@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import progress
-from cordcal.expressions import maximum
+from cordcal.expressions import Parameters, maximum
 
 # The random weights of a last layer are scaled by this, so that training starts near a constant.
 _LAST_LAYER_SCALE = 0.1
