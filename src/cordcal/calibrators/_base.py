@@ -57,7 +57,7 @@ CACHED_ENTRIES = 2**15
 
 # What the last prediction was prepared for, a calibrator's values, and what was prepared.  Not
 # stored in the calibrator: a prediction must not change what pickle, copies and model files see.
-_prepared: WeakKeyDictionary[Calibrator, tuple[list[Any], Any]] = WeakKeyDictionary()
+_last_prepared: WeakKeyDictionary[Calibrator, tuple[list[Any], Any]] = WeakKeyDictionary()
 
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
@@ -461,12 +461,12 @@ class Calibrator(Estimator, ABC):
         """Return the arrays that the map receives as ``params``; override it to derive some."""
         return {name: np.asarray(getattr(self, name)) for name in self.parameter_names}
 
-    def prepared(self) -> Any:
+    def _prepared(self) -> Any:
         """Return what predictions with NumPy need, prepared once while no attribute changes."""
         values = self._values()
-        known = _prepared.get(self)
+        known = _last_prepared.get(self)
         if known is None or known[0] != values:
-            known = _prepared[self] = values, self._prepare()
+            known = _last_prepared[self] = values, self._prepare()
         return known[1]
 
     def _values(self) -> list[Any]:
@@ -614,7 +614,7 @@ class Calibrator(Estimator, ABC):
 
     def _predict_in_domain(self, scores: Any) -> Matrix:
         """Map validated scores block by block, in place."""
-        params = self.prepared()
+        params = self._prepared()
         for rows in row_blocks(*scores.shape, entries=CACHED_ENTRIES):
             block = scores[rows]
             direct = self.probabilities(block, params, xp=np)

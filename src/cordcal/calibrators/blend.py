@@ -295,7 +295,7 @@ class Blend(Calibrator):
         if original.has_masked:
             for calibrator in self.members_.values():
                 calibrator._check_masked(original)
-        members: _Members = self.prepared()
+        members: _Members = self._prepared()
         direct = np.empty(original.raw.shape)
         blocks = row_blocks(original.rows, original.classes, entries=CACHED_ENTRIES)
         if len(blocks) == 1:
