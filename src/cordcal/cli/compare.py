@@ -54,7 +54,9 @@ def register(app: typer.Typer) -> None:
 
 @with_input_options(*LABELLED_OPTIONS)
 def compare(
-    scores: Annotated[str, typer.Argument(help="File of scores with labels; - reads stdin.")],
+    scores: Annotated[
+        list[str], typer.Argument(help="Files of scores with labels; - reads stdin.")
+    ],
     calibrator: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,7 +93,9 @@ def compare(
     depth = parse_preserve(preserve)
     if report is not None:
         check_report(report, force=force)
-    echo_heading(f"cordcal compare: {scores}")
+    from cordcal.files.disk import Parts
+
+    echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
     calibration, evaluation_scores, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
     labels = require_labels(calibration)
@@ -130,7 +134,7 @@ def compare(
     if evaluation_scores is not None and evaluation is None:
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
     options = tuple(word for word in chain(*used_options.items()) if word)
-    step = comparison.next_step(scores, options=options)
+    step = comparison.next_step(*scores, options=options)
     source = Path(calibration.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"
@@ -138,7 +142,7 @@ def compare(
         comparison,
         report,
         source=source,
-        files=(scores, evaluation),
+        files=(*scores, evaluation),
         step=step,
         json=json,
         force=force,
@@ -150,7 +154,7 @@ def compare(
 
 
 def _parts(
-    scores: str,
+    scores: list[str],
     evaluation: str | None,
     inputs: InputOptions,
     on_error: OnError,
@@ -161,10 +165,10 @@ def _parts(
 
     The third value is the row numbers of the last file if rows may be skipped.
     """
-    if evaluation is None and set(inputs.used()) <= {"--key"} and scores != "-":
+    if evaluation is None and set(inputs.used()) <= {"--key"} and len(scores) == 1:
         from cordcal.files.calarena import read_experiment
 
-        pair = read_experiment(scores, inputs.key)
+        pair = read_experiment(scores[0], inputs.key)
         if pair is not None:
             return *pair, None
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
@@ -176,7 +180,7 @@ def _parts(
         on_error,
         kind=kind,
         classes=calibration.class_names,
-        classes_in=scores,
+        classes_in=calibration.path,
     )
     return calibration, evaluation_scores, rows
 

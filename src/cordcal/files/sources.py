@@ -26,7 +26,7 @@ from cordcal.files.columns import (
     choose_columns,
     list_names,
 )
-from cordcal.files.disk import InputFile, parts_of, root_of
+from cordcal.files.disk import InputFile, Parts, PathLike
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,13 +43,16 @@ class Source:
     Attributes
     ----------
     path : str
-        The file, folder or pattern.
+        The file, folder or pattern, or what a list is called.
     paths : list of str
         Its files.
+    parts : Parts
+        The same, with the folder below which they are.
     """
 
     path: str
     paths: list[str]
+    parts: Parts
     format: str
 
     @property
@@ -66,14 +69,17 @@ class Source:
         raise NotImplementedError
 
 
-def open_source(path: str, text: TextOptions = TextOptions()) -> Source:  # noqa: B008 - frozen
-    """Open a file, or the files of a folder or a pattern."""
-    parts = parts_of(path)
-    files = [InputFile.from_path(part) for part in ([path] if parts is None else parts)]
+def open_source(
+    paths: PathLike | Sequence[PathLike],
+    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+) -> Source:
+    """Open a file, or the files of a folder, a pattern or a list."""
+    parts = Parts.of(paths)
+    files = [InputFile.from_path(part) for part in parts.files]
+    name = files[0].name if parts.root is None else parts.name
     arrays = [open_arrays(file) for file in files]
     if all(opened is not None for opened in arrays):
-        name = files[0].name if parts is None else path
-        return ArraySource(name, [opened for opened in arrays if opened is not None])
+        return ArraySource(name, parts, [opened for opened in arrays if opened is not None])
     from cordcal.files.tables import Table, open_file, partition_columns
 
     for file, opened in zip(files, arrays, strict=True):
@@ -83,18 +89,16 @@ def open_source(path: str, text: TextOptions = TextOptions()) -> Source:  # noqa
                 f"is a {opened.format} file, unlike other parts",
                 "pass files of one kind",
             )
-    partitions: list[dict[str, str | None]] = [{} for _ in files]
-    if parts is not None:
-        partitions = [partition_columns(root_of(path), part) for part in parts]
-    name = files[0].name if parts is None else path
-    return TableSource(Table(name, [open_file(file, text) for file in files], partitions), text)
+    partitions = [partition_columns(relative) for relative in parts.relative]
+    table = Table(name, [open_file(file, text) for file in files], partitions)
+    return TableSource(table, parts, text)
 
 
 class TableSource(Source):
     """A table of one or more files."""
 
-    def __init__(self, table: Table, text: TextOptions) -> None:
-        self.table, self.text = table, text
+    def __init__(self, table: Table, parts: Parts, text: TextOptions) -> None:
+        self.table, self.parts, self.text = table, parts, text
         self.path, self.format = table.path, table.format
         self.paths = [file.path for file in table.files]
 
@@ -162,8 +166,8 @@ class TableSource(Source):
 class ArraySource(Source):
     """Files of arrays, one after the other."""
 
-    def __init__(self, path: str, files: Sequence[ArrayFile]) -> None:
-        self.path, self.files, self.format = path, files, files[0].format
+    def __init__(self, path: str, parts: Parts, files: Sequence[ArrayFile]) -> None:
+        self.path, self.parts, self.files, self.format = path, parts, files, files[0].format
         self.paths = [file.path for file in files]
 
     @property
@@ -506,20 +510,20 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     except ValueError:
         return np.array(texts, dtype=np.str_)
     is_plain = all("_" not in text and text.isascii() for text in texts)
-    if not is_plain or not np.isfinite(values).any():
+    if not is_plain or (any(map(str.strip, texts)) and not np.isfinite(values).any()):
         return np.array(texts, dtype=np.str_)
     return values
 
 
 def read_vector(
-    path: str,
+    path: str | Sequence[str],
     column: str | None = None,
     names: Sequence[str] = LABEL_NAMES,
     *,
     text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
 ) -> NumPyArray:
     """Return the labels, or another vector, of a file: words and numbers as they are written."""
-    if not is_file(path):
+    if isinstance(path, str) and not is_file(path):
         what = "labels_column" if names else "weights_column"
         hint = "a key or column of the scores' own file is named with {option}"
         raise InputError(path, "is not a file", hint, option=(what, path))

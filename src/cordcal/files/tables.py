@@ -7,7 +7,6 @@ Parts of folder names such as ``date=2026-11-01`` are columns of text.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -443,15 +442,15 @@ class Table:
         return pa.table(columns, schema=pa.schema(fields))
 
 
-def partition_columns(root: str, path: str) -> dict[str, str | None]:
-    """Return the columns in the folder names between a folder and one of its files.
+def partition_columns(path: str) -> dict[str, str | None]:
+    """Return the columns in the folder names of a file, relative to the input's folder.
 
     Examples
     --------
-    >>> partition_columns("scores", "scores/date=2026-11-01/part-0.parquet")
+    >>> partition_columns("date=2026-11-01/part-0.parquet")
     {'date': '2026-11-01'}
     """
-    folders = Path(os.path.relpath(path, root)).parts[:-1]
+    folders = Path(path).parts[:-1]
     pairs = (folder.partition("=") for folder in folders if "=" in folder)
     return {
         unquote(name): None if value == _NULL_PARTITION else unquote(value)
