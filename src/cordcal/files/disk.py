@@ -236,7 +236,8 @@ class Parts:
         ]
         places = [os.path.realpath(file) for file in several]
         if len(set(places)) < len(places):
-            twice = next(file for file, at in zip(several, places) if places.count(at) > 1)
+            pairs = zip(several, places, strict=True)
+            twice = next(file for file, place in pairs if places.count(place) > 1)
             raise InputError(twice, "is listed twice", "pass each file once")
         root = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in several])
         return cls(f"{names[0]} (and {len(names) - 1} more)", tuple(several), os.path.relpath(root))

@@ -54,7 +54,6 @@ def process_batches(
     progress : callable, optional
         Called with the number of rows read, and of all rows if that is known.
     """
-
     if on_error == "skip":
         files = {name: file.with_unlabelled_rows() for name, file in files.items()}
 

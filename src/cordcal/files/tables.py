@@ -7,8 +7,11 @@ Parts of folder names such as ``date=2026-11-01`` are columns of text.
 
 from __future__ import annotations
 
+import io
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -168,22 +171,18 @@ class FeatherFile:
         self.path, self._file = file.name, file
         with _readable(self.path, "Feather"):
             with self._open(None) as reader:
-                names = reader.schema.names
                 self.schema = _checked_schema(self.path, reader.schema)
-            # One column is enough to count rows; the others are not decoded.
-            with self._open([0] if names else None) as reader:
-                self.rows: int | None = sum(
-                    reader.get_batch(at).num_rows for at in range(reader.num_record_batches)
-                )
+            self._batches = record_batches(file)
+        self.rows: int | None = sum(self._batches.rows)
 
     def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some columns, or all, in slices of a few megabytes."""
         wanted = list(self.schema.names if columns is None else columns)
         fields = [self.schema.get_field_index(name) for name in wanted]
         with _readable(self.path, "Feather"), self._open(fields) as reader:
-            for at in range(reader.num_record_batches):
+            for at, size in enumerate(self._batches.bytes):
+                check_size(self.path, size + self._batches.dictionaries)
                 batch = reader.get_batch(at)
-                check_size(self.path, size_of(batch))
                 batch.validate(full=True)  # offsets in a damaged file may point anywhere
                 table = _plain(pa.Table.from_batches([batch])).select(wanted)
                 size = max(1, int(SLICE_BYTES * len(table) / max(size_of(table), 1)))
@@ -195,6 +194,114 @@ class FeatherFile:
         place = pa.OSFile(self.path) if data is None else pa.BufferReader(data)
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         return pa.ipc.open_file(place, options=options)
+
+
+@dataclass(frozen=True)
+class RecordBatches:
+    """The record batches of a Feather file, as its metadata describe them.
+
+    Attributes
+    ----------
+    rows, bytes : tuple of int
+        The rows of each batch, and its bytes in memory.
+    dictionaries : int
+        The bytes of all dictionaries.
+    """
+
+    rows: tuple[int, ...]
+    bytes: tuple[int, ...]
+    dictionaries: int
+
+
+_BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("", "<i4"), ("body", "<i8")])
+_BUFFER = np.dtype([("offset", "<i8"), ("size", "<i8")])
+# The footer and the metadata of a batch grow with the number of columns; more is damage.
+_MAX_METADATA = 2**28
+
+
+def record_batches(file: InputFile) -> RecordBatches:
+    """Read how large the record batches of a Feather file are; Arrow would decode them first.
+
+    The footer lists the place of each batch.  A batch lists its buffers; a compressed one begins
+    with the length of its content, which Arrow allocates, or -1 if it is stored as it is.
+    """
+
+    def read(place: int, size: int) -> bytes:
+        if not 0 <= size <= _MAX_METADATA or place < 0:
+            raise OSError("the metadata are damaged")
+        opened.seek(place)
+        return opened.read(size)
+
+    def measure(block: Any, *, is_dictionary: bool) -> tuple[int, int]:
+        data = read(int(block["offset"]), int(block["metadata"]))
+        # Since Arrow 0.15 the length follows four bytes of ones.
+        message = _FlatTable.root(data, 8 if data.startswith(b"\xff\xff\xff\xff") else 4)
+        batch = message.table(2)
+        if is_dictionary:
+            batch = batch.table(1)
+        buffers = batch.structs(2, _BUFFER)
+        sizes = buffers["size"].tolist()
+        if batch.place(3) is not None:
+            body = int(block["offset"]) + int(block["metadata"])
+            for at, (offset, size) in enumerate(buffers.tolist()):
+                if size:
+                    length = int.from_bytes(read(body + offset, 8), "little", signed=True)
+                    sizes[at] = size if length == -1 else length
+        return batch.integer(0), sum(sizes)
+
+    with file.open() as opened:
+        end = opened.seek(0, io.SEEK_END) - len("ARROW1") - 4
+        length = int.from_bytes(read(end, 4), "little")
+        try:
+            footer = _FlatTable.root(read(end - length, length), 0)
+            dictionaries = [
+                measure(block, is_dictionary=True)[1] for block in footer.structs(2, _BLOCK)
+            ]
+            measured = [measure(block, is_dictionary=False) for block in footer.structs(3, _BLOCK)]
+        except (struct.error, ValueError) as error:
+            raise OSError("the metadata are damaged") from error
+    rows, sizes = zip(*measured, strict=True) if measured else ((), ())
+    return RecordBatches(rows, sizes, sum(dictionaries))
+
+
+@dataclass(frozen=True)
+class _FlatTable:
+    """A table of a flatbuffer, the format of Arrow's metadata."""
+
+    data: bytes
+    at: int
+
+    @classmethod
+    def root(cls, data: bytes, start: int) -> _FlatTable:
+        return cls(data, start + struct.unpack_from("<I", data, start)[0])
+
+    def place(self, field: int) -> int | None:
+        """Return where a field is; None if it has its default."""
+        (back,) = struct.unpack_from("<i", self.data, self.at)
+        fields = self.at - back
+        if 4 + 2 * field >= struct.unpack_from("<H", self.data, fields)[0]:
+            return None
+        (offset,) = struct.unpack_from("<H", self.data, fields + 4 + 2 * field)
+        return self.at + offset if offset else None
+
+    def integer(self, field: int) -> int:
+        place = self.place(field)
+        return 0 if place is None else int(struct.unpack_from("<q", self.data, place)[0])
+
+    def table(self, field: int) -> _FlatTable:
+        place = self.place(field)
+        if place is None:
+            raise ValueError("a table is missing")
+        return _FlatTable.root(self.data, place)
+
+    def structs(self, field: int, dtype: np.dtype[Any]) -> Any:
+        """Return a vector of structs as an array."""
+        place = self.place(field)
+        if place is None:
+            return np.empty(0, dtype)
+        start = place + struct.unpack_from("<I", self.data, place)[0]
+        (count,) = struct.unpack_from("<I", self.data, start)
+        return np.frombuffer(self.data, dtype, count, start + 4)
 
 
 def _checked_schema(path: str, schema: pa.Schema) -> pa.Schema:
