@@ -19,6 +19,7 @@ from cordcal._validation.names import are_default_names, class_order
 from cordcal._validation.scores import as_matrix
 from cordcal.files.columns import (
     LABEL_NAMES,
+    MISSING,
     ColumnSpec,
     ScoreColumns,
     TextOptions,
@@ -587,7 +588,9 @@ class ScoreFile:
     def _indices(self, labels: NumPyArray) -> npt.NDArray[np.int64]:
         """Return labels as column indices."""
         shape, where = (len(labels), self.classes), self._spec.labels or self.path
-        missing = _are_missing(labels)
+        missing = _are_missing(labels, self.class_names or ())
+        if labels.dtype.kind == "U":  # NA in other programs
+            labels = np.where(missing, "", labels)
         if not self._may_lack_labels or not missing.any():
             return as_indices(labels, shape, self.class_names, where)
         if missing.all():
@@ -697,13 +700,14 @@ def _join(vectors: Sequence[NumPyArray | None]) -> NumPyArray | None:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _are_missing(labels: NumPyArray) -> npt.NDArray[np.bool_]:
-    """Flag the rows without a label: NaN among numbers, empty text among words."""
+def _are_missing(labels: NumPyArray, names: Sequence[str] = ()) -> npt.NDArray[np.bool_]:
+    """Flag the rows without a label: NaN among numbers, empty text or NA among words."""
     if labels.dtype.kind in "iub":
         return np.zeros(len(labels), dtype=bool)
     if labels.dtype.kind == "f":
         return np.isnan(labels)
-    return np.array([not str(label).strip() for label in labels.tolist()], dtype=bool)
+    missing = set(MISSING) - set(names)  # a class may be called NA
+    return np.array([str(label).strip() in missing for label in labels.tolist()], dtype=bool)
 
 
 def _known_names(layout: ScoreColumns, spec: ColumnSpec, path: str) -> tuple[str, ...] | None:

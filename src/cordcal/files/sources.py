@@ -18,6 +18,7 @@ from cordcal.files.arrays import ArrayFile, open_arrays
 from cordcal.files.columns import (
     LABEL_NAMES,
     LOGIT_NAMES,
+    MISSING,
     PROBABILITY_NAMES,
     SCORE_NAMES,
     ColumnSpec,
@@ -117,7 +118,8 @@ class TableSource(Source):
             if name is None or kinds.get(name) != "text":
                 return set()
             labels = parse_labels(self.vector(name))
-            return set() if labels.dtype.kind in "iufb" else set(labels.tolist())
+            words = set() if labels.dtype.kind in "iufb" else set(labels.tolist())
+            return words - (set(MISSING) - types.keys())
 
         kinds = self.table.column_types()
         types = dict(kinds)
@@ -505,12 +507,14 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     texts = ["" if label is None else str(label) for label in labels.tolist()]
     if set(texts) <= {"true", "false"}:  # truth values in JSON
         return np.array([text == "true" for text in texts])
+    missing = {text for text in texts if text.strip() in MISSING}
     try:
-        values = np.array([float(text) if text.strip() else np.nan for text in texts])
+        values = np.array([np.nan if text in missing else float(text) for text in texts])
     except ValueError:
         return np.array(texts, dtype=np.str_)
     is_plain = all("_" not in text and text.isascii() for text in texts)
-    if not is_plain or (any(map(str.strip, texts)) and not np.isfinite(values).any()):
+    has_words = set(map(str.strip, texts)) > {""} and not np.isfinite(values).any()
+    if not is_plain or has_words:
         return np.array(texts, dtype=np.str_)
     return values
 
