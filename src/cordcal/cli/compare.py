@@ -30,7 +30,6 @@ from cordcal.cli._options import (
     PreserveOption,
     ReportOption,
     StrictOption,
-    WideOption,
     add_command,
     check_on_error,
     parse_preserve,
@@ -66,12 +65,13 @@ def compare(
     ] = None,
     allow_import: AllowImportOption = False,
     evaluation: Annotated[
-        str | None,
-        typer.Option("--evaluation", help="File to evaluate on, instead of a share of the rows."),
-    ] = None,
-    share: Annotated[
-        float, typer.Option("--share", help="Share of the rows to evaluate on.")
-    ] = 0.5,
+        str,
+        typer.Option(
+            "--evaluation",
+            metavar="SHARE|FILE",
+            help="Share of the rows to evaluate on, or a file.",
+        ),
+    ] = "0.5",
     splits: Annotated[
         int, typer.Option("--splits", help="Number of random splits to average.")
     ] = 1,
@@ -85,7 +85,6 @@ def compare(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
-    wide: WideOption = False,
     all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -97,7 +96,8 @@ def compare(
 
     echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
-    calibration, evaluation_scores, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
+    share, other = _share_or_file(evaluation)
+    calibration, evaluation_scores, rows = _parts(scores, other, inputs, treatment, kind=input)
     labels = require_labels(calibration)
     evaluation_rows: float | tuple[object, object] = (
         share
@@ -127,30 +127,37 @@ def compare(
             seed=seed,
             preserve=depth,
             class_names=calibration.class_names,
-            groups=read_groups(groups, groups_column, evaluation or scores, rows, inputs=inputs),
+            groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
             progress=advance,
         )
     used_options = inputs.used()
-    if evaluation_scores is not None and evaluation is None:
+    if evaluation_scores is not None and other is None:
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
     options = tuple(word for word in chain(*used_options.items()) if word)
     step = comparison.next_step(*scores, options=options)
     source = Path(calibration.path).name
-    if evaluation is not None:
-        source = f"{source}, evaluated on {Path(evaluation).name}"
+    if other is not None:
+        source = f"{source}, evaluated on {Path(other).name}"
     present(
         comparison,
         report,
         source=source,
-        files=(*scores, evaluation),
+        files=(*scores, other),
         step=step,
         json=json,
         force=force,
-        wide=wide,
         all_rows=all_rows,
     )
     if strict and comparison.caveats:
         raise typer.Exit(1)
+
+
+def _share_or_file(text: str) -> tuple[float, str | None]:
+    """Return the share of the rows to evaluate on, and the file instead of it."""
+    try:
+        return float(text), None
+    except ValueError:
+        return 0.0, text
 
 
 def _parts(
@@ -205,7 +212,6 @@ def present(
     step: SuggestedCommand | None,
     json: bool,
     force: bool,
-    wide: bool,
     all_rows: bool,
 ) -> None:
     """Print a comparison, the answer first, and write its HTML report if requested.
@@ -222,7 +228,7 @@ def present(
         The files that were read, for the digests in the report.
     step : SuggestedCommand or None
         What to run next.
-    json, force, wide, all_rows : bool
+    json, force, all_rows : bool
         The options of the command.
     """
     data = replace(comparison.report_data(), next_step=step)
@@ -239,17 +245,17 @@ def present(
 
     caveats = terminal.caveats_text(caveat.sentence for caveat in data.caveats)
     answer = terminal.comparison_answer(data, "" if report is None else str(report))
-    show(*caveats, answer, wide=wide)
+    show(*caveats, answer, wide=all_rows)
     if step is not None:
         echo("Next")
         for line in step.shell:  # unbroken, to be copied
             echo(f"  {line}")
     if all_rows:
-        show("", terminal.Bullets(data.reading), wide=wide)
+        show("", terminal.Bullets(data.reading), wide=all_rows)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
-    show(table, wide=wide)
+    show(table, wide=all_rows)
     by_group = terminal.groups_table(data)
     if by_group is not None:
-        show(by_group, wide=wide)
+        show(by_group, wide=all_rows)
     for key, reason in data.left_out.items():
         echo(f"not run: {key}: {reason}")

@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(*LABELLED_OPTIONS, "weights", "weights_column")
+@with_input_options(*LABELLED_OPTIONS, "weights")
 def fit(
     scores: Annotated[
         list[str] | None,
