@@ -325,7 +325,8 @@ def _write_rows(
         # A JSONL row keeps the keys that it has; other formats have the same columns throughout.
         work.files = {
             name: source.with_others(
-                unify=suffix != ".jsonl" or not _is_jsonl(source), keep_scores=options.keep_scores
+                unify=suffix != ".jsonl" or source.format != "jsonl",
+                keep_scores=options.keep_scores,
             )
             for name, source in work.files.items()
         }
@@ -354,10 +355,6 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
     return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())))
-
-
-def _is_jsonl(source: ScoreFile) -> bool:
-    return bool(source.paths) and source.format == "jsonl"
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:

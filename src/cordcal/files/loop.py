@@ -192,17 +192,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
     whole = concat_batches(batches)
-    scores = Scores(
-        file.path,
-        file.key,
-        whole.values,
-        file.kind,
-        whole.labels,
-        file.class_names,
-        whole.weights,
-        file.columns,
-    )
-    return scores, whole.numbers, errors.counts
+    return file.as_scores(whole), whole.numbers, errors.counts
 
 
 def map_overlapped(

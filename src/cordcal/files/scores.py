@@ -32,7 +32,6 @@ from cordcal.files.sources import (
     ArrayRows,
     ArraySource,
     Slice,
-    Source,
     TableRows,
     TableSource,
     check_length,
@@ -351,7 +350,7 @@ def _names(layout: ScoreColumns | InputError) -> tuple[str, ...] | None:
     return None if isinstance(layout, InputError) else layout.class_names
 
 
-def _names_of_classes(source: Source, names: tuple[str, ...]) -> bool:
+def _names_of_classes(source: TableSource | ArraySource, names: tuple[str, ...]) -> bool:
     """Whether a table has columns named like all of some classes."""
     return set(names) <= set(source.names)
 
@@ -381,7 +380,7 @@ class ScoreFile:
 
     def __init__(
         self,
-        source: Source,
+        source: TableSource | ArraySource,
         layout: ScoreColumns,
         spec: ColumnSpec,
         *,
@@ -399,7 +398,6 @@ class ScoreFile:
         if isinstance(source, TableSource):
             self._rows = TableRows(source, layout, self._own_names, self.class_names)
         else:
-            assert isinstance(source, ArraySource)
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
@@ -640,13 +638,15 @@ class ScoreFile:
         self._check_lengths(count)
         batch = self._batch(parts, 0)
         check_values(batch.values, self.name, self.class_names)
-        values = as_matrix(batch.values, self.name)
-        kind = self.kind
+        return self.as_scores(replace(batch, values=as_matrix(batch.values, self.name)))
+
+    def as_scores(self, batch: Batch) -> Scores:
+        """Return rows that were read with what is known of them."""
         return Scores(
             path=self.path,
             key=self.key,
-            values=values,
-            kind=kind,
+            values=batch.values,
+            kind=self.kind,
             labels=batch.labels,
             class_names=self.class_names,
             weights=batch.weights,

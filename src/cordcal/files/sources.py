@@ -38,42 +38,10 @@ if TYPE_CHECKING:
 _SLICE_BYTES = 2**24
 
 
-class Source:
-    """An input: the files of a table, or files of arrays.
-
-    Attributes
-    ----------
-    path : str
-        The file, folder or pattern, or what a list is called.
-    paths : list of str
-        Its files.
-    parts : Parts
-        The same, with the folder below which they are.
-    """
-
-    path: str
-    paths: list[str]
-    parts: Parts
-    format: str
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The columns or keys."""
-        raise NotImplementedError
-
-    def layout(self, spec: ColumnSpec, role: str, input: Kind | None) -> ScoreColumns | InputError:
-        """Return where the scores are, or the error that they cannot be told."""
-        raise NotImplementedError
-
-    def vector(self, name: str) -> NumPyArray:
-        """Return a column or key of all rows."""
-        raise NotImplementedError
-
-
 def open_source(
     paths: PathLike | Sequence[PathLike],
     text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
-) -> Source:
+) -> TableSource | ArraySource:
     """Open a file, or the files of a folder, a pattern or a list."""
     parts = Parts.of(paths)
     files = [InputFile.from_path(part) for part in parts.files]
@@ -95,8 +63,18 @@ def open_source(
     return TableSource(table, parts, text)
 
 
-class TableSource(Source):
-    """A table of one or more files."""
+class TableSource:
+    """A table of one or more files.
+
+    Attributes
+    ----------
+    path : str
+        The file, folder or pattern, or what a list is called.
+    paths : list of str
+        Its files.
+    parts : Parts
+        The same, with the folder below which they are.
+    """
 
     def __init__(self, table: Table, parts: Parts, text: TextOptions) -> None:
         self.table, self.parts, self.text = table, parts, text
@@ -165,8 +143,8 @@ class TableSource(Source):
         return concat_columns(vectors) if vectors else np.empty(0)
 
 
-class ArraySource(Source):
-    """Files of arrays, one after the other."""
+class ArraySource:
+    """Files of arrays, one after the other; the attributes are those of `TableSource`."""
 
     def __init__(self, path: str, parts: Parts, files: Sequence[ArrayFile]) -> None:
         self.path, self.parts, self.files, self.format = path, parts, files, files[0].format
@@ -300,7 +278,9 @@ class TableRows:
         names: tuple[str, ...] | None,
     ) -> None:
         self.source, self.table, self.layout = source, source.table, layout
-        self.table.check_scores(layout.columns)
+        error = self.table.difference(layout.columns)
+        if error is not None:
+            raise error
         self.columns, self.order = list(layout.columns), None
         self._classes = dict(zip(layout.columns, own or (), strict=False))
         if own is not None and names is not None:
@@ -361,7 +341,7 @@ class TableRows:
         scores = () if keep_scores else self.layout.columns
         if unify:
             names = [name for name in self.table.names if name not in self.layout.columns]
-            self.table.unify(names, scan=True)
+            self.table.unify(names)
         rows._keep_scores = keep_scores
         rows._others = [name for name in self.table.names if name not in scores]
         sample = next((table for _, table in self.table.slices(None)), None)

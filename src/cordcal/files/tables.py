@@ -426,11 +426,6 @@ class Table:
             names |= dict.fromkeys([*partition, *file.schema.names])
         return tuple(names)
 
-    @property
-    def metadata(self) -> dict[bytes, bytes]:
-        """The metadata of the first file."""
-        return self.files[0].schema.metadata or {}
-
     def column_types(self) -> dict[str, ColumnType]:
         """Return what each column holds; of text, judged by the first rows of each file."""
         types: dict[str, ColumnType] = {}
@@ -452,12 +447,6 @@ class Table:
             rows += len(file.sample) if isinstance(file, CsvFile | JsonlFile) else file.rows or 0
         return types
 
-    def check_scores(self, columns: Sequence[str]) -> None:
-        """Refuse files that do not all have the columns of the scores."""
-        error = self.difference(columns)
-        if error is not None:
-            raise error
-
     def difference(self, columns: Sequence[str]) -> InputError | None:
         """Return the error that one file has some of the columns and another has not."""
         filled = [file for file in self.files if file.schema.names]
@@ -475,23 +464,15 @@ class Table:
                 )
         return None
 
-    def unify(self, columns: Sequence[str] | None = None, *, scan: bool = True) -> None:
-        """Settle names and types of columns over all files, without loss, or refuse them.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            The columns whose types matter; by default all.
-        scan : bool
-            Whether to read the keys of all rows of JSONL files.
-        """
+    def unify(self, columns: Sequence[str]) -> None:
+        """Settle names and types of columns over all files, without loss, or refuse them."""
         for file in self.files:
-            if scan and isinstance(file, JsonlFile):
+            if isinstance(file, JsonlFile):
                 file.scan()
         owners: dict[str, list[tuple[TableFile, pa.Field]]] = {}
         for file in self.files:
             for field in file.schema:
-                if columns is None or field.name in columns:
+                if field.name in columns:
                     owners.setdefault(field.name, []).append((file, field))
         filled = [file for file in self.files if file.schema.names]
         self._types = {
@@ -640,7 +621,7 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
         is_large = any(map(types.is_large_list, pair))
         return pa.large_list(values) if is_large else pa.list_(values)
     # Arrow would also make bytes of text and floating numbers of decimals.
-    is_mixed = any(test(first) != test(second) for test in (types.is_decimal, _is_text))
+    is_mixed = any(test(first) != test(second) for test in (types.is_decimal, is_text))
     common = None
     if not is_mixed and not any(map(types.is_nested, pair)):
         schemas = [pa.schema([("x", kind)]) for kind in pair]
@@ -655,7 +636,8 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     return pa.float64() if rounds else common
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is text, of any length."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -728,7 +710,7 @@ def _column_type(kind: pa.DataType) -> ColumnType:
     # Decimals next to floating numbers are amounts rather than scores.
     if types.is_integer(kind) or types.is_decimal(kind):
         return "integer"
-    return "text" if _is_text(kind) else "other"
+    return "text" if is_text(kind) else "other"
 
 
 def _text_type(column: pa.ChunkedArray, is_json: bool) -> ColumnType:
@@ -759,9 +741,9 @@ def number_matrix(table: pa.Table, columns: Sequence[str], path: str, decimal: s
 def number_vector(table: pa.Table, name: str, path: str, decimal: str = ".") -> NumPyArray:
     """Return a column of numbers."""
     column, field = table.column(name), table.schema.field(name)
-    if _is_text(field.type):
+    if is_text(field.type):
         try:
-            return parse_numbers(_combined(column), is_json=field.metadata == JSON, decimal=decimal)
+            return parse_numbers(combined(column), is_json=field.metadata == JSON, decimal=decimal)
         except WrongCell as wrong:
             hint = "write a number, or leave the cell empty"
             option = None
@@ -791,19 +773,20 @@ def typed_vector(column: pa.ChunkedArray) -> NumPyArray:
 def text_vector(table: pa.Table, name: str) -> NumPyArray:
     """Return a column of words or numbers: of text, what is written there."""
     column, field = table.column(name), table.schema.field(name)
-    if field.metadata == JSON and _is_text(field.type):
-        column = pa.chunked_array([decode_json(_combined(column))])
+    if field.metadata == JSON and is_text(field.type):
+        column = pa.chunked_array([decode_json(combined(column))])
     return typed_vector(column)
 
 
-def _combined(column: pa.ChunkedArray) -> pa.Array:
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _list_matrix(table: pa.Table, name: str, path: str) -> NumPyArray:
-    where, column = f"{path} ({name})", _combined(table.column(name))
+    where, column = f"{path} ({name})", combined(table.column(name))
     hint = "pass whole vectors, one entry for each class in every row"
-    if _is_text(column.type):
+    if is_text(column.type):
         lists = parse_lists(column)
         lengths = np.array([-1 if value is None else len(value) for value in lists])
         column = None

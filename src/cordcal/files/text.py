@@ -517,11 +517,6 @@ class JsonlFile:
         self.sample = next(self._tables(None, 2**16), pa.table({})).slice(0, SAMPLE_ROWS)
         self.schema = self.sample.schema
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The known keys."""
-        return tuple(self.schema.names)
-
     def scan(self) -> None:
         """Read all keys of the file."""
         names = dict.fromkeys(self.schema.names)
