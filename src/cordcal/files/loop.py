@@ -62,7 +62,12 @@ def process_batches(
         accepted = errors.apply(rows, function)
         return None if accepted is None else accepted[1], errors.counts
 
-    return map_overlapped(read_batches(list(files.values()), progress), work)
+    try:
+        yield from map_overlapped(read_batches(list(files.values()), progress), work)
+    except InputError as error:
+        if error.reason == NO_LABEL:  # raised where the labels are read, for the whole batch
+            raise error.with_option_hint("on_error", "skip") from None
+        raise
 
 
 def read_batches(files: Sequence[ScoreFile], progress: Progress | None = None) -> Iterator[Rows]:
