@@ -92,7 +92,7 @@ def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> 
     import cordcal
 
     options = ("--columns", "ant,bee,wasp", "--labels-column", "truth")
-    weight = ("--weights-column", "importance")
+    weight = ("--weights", "importance")
     code, _, errors = call("fit", "s.csv", *options, *weight, *TS, "--output", "w.safetensors")
     assert code == 0, errors
     passed = 1.0 + np.arange(400) % 3

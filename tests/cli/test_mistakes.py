@@ -81,8 +81,8 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),
         (("compare", "s.npz", "--report", "no/r.html"), "the folder no does not exist"),
         (
-            ("compare", "s.npz", "--share", "2"),
-            "--share is 2.0; pass a share between 0 and 1, or separate rows",
+            ("compare", "s.npz", "--evaluation", "2"),
+            "--evaluation is 2.0; pass a share between 0 and 1, or separate rows",
         ),
         (("compare", "s.npz", "--seed", "-1"), "Invalid value for '--seed'"),
         (("compare", "s.npz", "--splits", "0"), "cordcal: --splits is 0; pass 1 or more"),

@@ -94,7 +94,7 @@ def test_on_a_cluster(call, folder: Path, scheduler: str, job: str) -> None:
 
 @pytest.mark.parametrize("model", [(), ("--model", "c.safetensors")])
 def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple) -> None:
-    weights = ("--weights-column", "id")
+    weights = ("--weights", "id")
     pair = ("--original", "p", "--direct", "q", "--json", *model, *weights)
     whole = ("--original", "p.parquet", "--direct", "q.parquet", "--json", *model, *weights)
     result = [

@@ -92,3 +92,19 @@ def test_a_repair_alone_needs_no_labels(
     code, _, errors = call("apply", "r.safetensors", *pair, "--output", "out.csv")
     assert code == 0, errors
     assert labels_in(tmp_path / "out.csv") == ["wasp"] * 400
+
+
+def test_audit_skips_rows_without_a_label(
+    call, tmp_path: Path, model: str, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    words = [NAMES[label] for label in labels]
+    table(tmp_path / "all.csv", logits, words)
+    table(tmp_path / "some.csv", logits, ["" if at in (2, 5) else w for at, w in enumerate(words)])
+    assert call("apply", model, "all.csv", "--drop-rest", "--output", "q.csv")[0] == 0
+    audit = ("audit", "--original", "some.csv", "--direct", "q.csv", "--json")
+    code, _, errors = call(*audit)
+    assert code == 2
+    assert "row 2 has no label; leave out rows without a label, or pass --on-error skip" in errors
+    code, _, errors = call(*audit, "--on-error", "skip")
+    assert code == 0, errors
+    assert "skipped 2 rows: has no label" in errors

@@ -88,3 +88,47 @@ def test_round_trip(writer: str, suffix: str, model: Any, tmp_path: Path) -> Non
         assert [int(count) for count in result["count"]] == COLUMNS["count"].tolist()
         if not writer.startswith("excel"):  # a carriage return before its own line ends
             assert result["note"].fillna("").tolist() == COLUMNS["note"], name
+
+
+TABLES = Path(__file__).parents[1] / "data" / "tables"
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("r.csv", {}),
+        ("r2.csv", {"sep": ";", "decimal": ","}),
+        ("r.tsv", {"sep": "\t"}),
+        ("fastparquet.parquet", None),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_tables_of_r_and_fastparquet(
+    name: str, how: dict[str, str] | None, suffix: str, model: Any, tmp_path: Path
+) -> None:
+    """The scripts next to the tables wrote them with R's own functions and with fastparquet."""
+    source, output = TABLES / name, tmp_path / f"o.{suffix}"
+    options = ("--decimal", ",") if name == "r2.csv" else ()
+    assert main(["apply", str(model[0]), str(source), *options, "--output", str(output)]) == 0
+    if how is None:
+        rows = polars.read_parquet(source).to_pandas()
+    else:
+        rows = pd.read_csv(source, dtype={"id": str}, keep_default_na=False, **how)
+    scores = rows[["p_ant", "p_bee", "p_cat"]].to_numpy()
+    result = READERS[suffix](output)
+    expected = cordcal.load(model[0]).predict_proba(scores)
+    values = result[["p_ant", "p_bee", "p_cat"]].to_numpy()
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    for column in ("id", "note"):
+        assert result[column].fillna("").tolist() == rows[column].fillna("").tolist()
+    assert [str(day)[:10] for day in result["day"]] == [str(day)[:10] for day in rows["day"]]
+    assert [int(count) for count in result["count"]] == rows["count"].tolist()
+
+
+def test_na_of_r_is_a_missing_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--columns", "p_*", "--calibrator", "ts", "--output", str(tmp_path / "m")]
+    fit = ["fit", str(TABLES / "r.csv"), *options]
+    assert main(fit) == 2
+    assert "row 3 has no label" in capsys.readouterr().err
+    assert main([*fit, "--on-error", "skip"]) == 0
+    assert "skipped 1 row: has no label" in capsys.readouterr().err

@@ -18,6 +18,8 @@ import pytest
 
 import cordcal
 from cordcal.files import read_scores
+from cordcal.files.disk import InputFile
+from cordcal.files.tables import record_batches
 from errors import refused
 
 pa = pytest.importorskip("pyarrow")
@@ -325,6 +327,107 @@ def test_errors_name_the_part_and_its_row(tmp_path: Path, call: Call, model: Pat
     assert "b.csv (scores): row 7 contains NaN" in errors
 
 
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "npy"])
+def test_a_list_of_files_is_one_table(
+    tmp_path: Path, apply: Any, call: Call, model: Path, suffix: str
+) -> None:
+    files = []
+    for at, name in enumerate(("b", "a")):
+        rows = slice(at * ROWS // 2, (at + 1) * ROWS // 2)
+        path = tmp_path / f"day={at}" / f"{name}.{suffix}"
+        path.parent.mkdir()
+        if suffix == "npy":
+            np.save(path, LOGITS[rows])
+        else:  # columns are matched by name
+            columns = {"id": np.arange(ROWS)[rows], **{k: v[rows] for k, v in SCORES.items()}}
+            write(path, dict(reversed(columns.items())) if at else columns)
+        files.append(path)
+    expected = cordcal.load(model).predict_proba(LOGITS)
+    output = tmp_path / "o.parquet"
+    assert call("apply", model, *files, "--output", output)[0] == 0
+    rows = rows_of(output)
+    assert [[row[f"p_{name}"] for name in NAMES] for row in rows] == expected.tolist()
+    if suffix != "npy":
+        assert [(int(row["id"]), row["day"]) for row in rows] == [
+            (at, str(2 * at // ROWS)) for at in range(ROWS)
+        ]
+    scores = read_scores(files, classes=NAMES)
+    np.testing.assert_array_equal(scores.values, LOGITS)
+    assert call("apply", model, *files, "--output", tmp_path / "out")[0] == 0
+    for name in (f"day=0/b.{suffix}", f"day=1/a.{suffix}"):
+        assert (tmp_path / "out" / name).is_file()
+
+
+def test_what_a_list_cannot_hold(tmp_path: Path, call: Call, model: Path) -> None:
+    path = write(tmp_path / "a.csv", SCORES)
+    other = write(tmp_path / "b.parquet", SCORES)
+    with refused("path"):
+        read_scores([])
+    for files, words in (
+        ((path, path), "a.csv is listed twice; pass each file once"),
+        ((path, "-"), "stdin alone"),
+        ((path, other), "b.parquet is a parquet file but"),
+        ((path, tmp_path / "none.csv"), "none.csv"),
+    ):
+        code, _, errors = call("apply", model, *files, "--output", tmp_path / "o.csv")
+        assert code == 2
+        assert words in errors
+        assert len(errors.splitlines()) == 1
+
+
+def test_lists_are_fitted_and_compared(tmp_path: Path, call: Call) -> None:
+    labels = [NAMES[at % 3] if at % 4 == 0 else NAMES[LOGITS[at].argmax()] for at in range(ROWS)]
+    whole = {**SCORES, "label": labels}
+    paths = []
+    for at in range(2):
+        rows = slice(at * ROWS // 2, (at + 1) * ROWS // 2)
+        columns = {name: column[rows] for name, column in whole.items()}
+        paths.append(write(tmp_path / f"{at}.csv", columns))
+    all_rows = write(tmp_path / "all.csv", whole)
+    models = []
+    for name, files in (("a", paths), ("b", [all_rows])):
+        model = tmp_path / f"{name}.safetensors"
+        code, _, errors = call("fit", *files, "--calibrator", "ts", "--output", model)
+        assert code == 0, errors
+        models.append(cordcal.load(model).predict_proba(LOGITS))
+    np.testing.assert_array_equal(*models)
+    code, out, errors = call("compare", *paths, "--calibrator", "ts")
+    assert code == 0, errors
+    assert "0.csv (and 1 more)" in out
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "npz"])
+@pytest.mark.parametrize("kind", ["words", "numbers"])
+def test_rows_without_a_label_are_skipped(
+    tmp_path: Path, call: Call, suffix: str, kind: str
+) -> None:
+    truth = [at % 3 if at % 4 == 0 else int(LOGITS[at].argmax()) for at in range(ROWS)]
+    labels: list[Any] = [NAMES[label] for label in truth] if kind == "words" else list(truth)
+    path, whole = tmp_path / f"some.{suffix}", tmp_path / f"all.{suffix}"
+    kept = [at for at in range(ROWS) if at not in (0, 7, ROWS - 1)]
+    for source, rows in ((path, range(ROWS)), (whole, kept)):
+        here = [labels[at] if at in kept else None for at in rows]
+        scores = {name: column[list(rows)] for name, column in SCORES.items()}
+        if suffix == "npz":
+            empty = "" if kind == "words" else np.nan
+            array = np.array([empty if label is None else label for label in here])
+            np.savez(source, logits=LOGITS[list(rows)], labels=array, class_names=NAMES)
+        else:
+            write(source, {**scores, "label": here})
+    models = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    columns = () if suffix == "npz" or kind == "words" else ("--columns", "ant,bee,cat")
+    fit = ("fit", path, *columns, "--calibrator", "ts", "--output", models[0])
+    code, _, errors = call(*fit)
+    assert code == 2
+    assert "row 0 has no label; leave out rows without a label, or pass --on-error skip" in errors
+    code, _, errors = call(*fit, "--on-error", "skip")
+    assert code == 0, errors
+    assert "skipped 3 rows: has no label" in errors
+    assert call("fit", whole, *columns, "--calibrator", "ts", "--output", models[1])[0] == 0
+    first, second = (cordcal.load(model).predict_proba(LOGITS) for model in models)
+    np.testing.assert_array_equal(first, second)
+
+
 # --- limits ----------------------------------------------------------------------------------
 
 
@@ -367,6 +470,65 @@ def test_a_small_file_stays_small_in_memory(tmp_path: Path, kind: str) -> None:
         check=True,
     )
     assert int(done.stdout) < 500  # megabytes; all rows would take 4 GB
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("kind", ["text", "dictionary"])
+def test_a_compressed_batch_is_measured_before_it_is_decoded(
+    tmp_path: Path, compression: str, kind: str
+) -> None:
+    """Arrow decodes a record batch whole, so its size is read from the metadata."""
+    rows = 1200
+    text: Any = pa.array(["x" * 10**6] * rows, pa.large_string())
+    if kind == "dictionary":
+        text = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32)), text)
+    columns = {name: np.zeros(rows) for name in NAMES}
+    path = tmp_path / "s.feather"
+    feather.write_feather(pa.table({**columns, "text": text}), path, compression=compression)
+    del text
+    assert path.stat().st_size < 10**7
+    code = (
+        "import resource, sys; from cordcal.files.disk import InputFile\n"
+        "from cordcal.files.tables import FeatherFile\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "file = FeatherFile(InputFile(sys.argv[1]))\n"
+        "assert file.rows == 1200\n"
+        "try:\n    next(file.slices())\n"
+        "except ValueError as error:\n    print(error, file=sys.stderr)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(cordcal.__file__).parents[1]),
+            "CORDCAL_READ_LIMIT": str(10**8),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "takes 1.2 GB of memory to be read" in done.stderr
+    assert int(done.stdout) < 100
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd", "lz4"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_sizes_of_record_batches(tmp_path: Path, compression: str, nested: bool) -> None:
+    columns: dict[str, Any] = {"word": pa.array(["a", None, "ccc"] * 40).dictionary_encode()}
+    if nested:
+        columns["list"] = pa.array([[1.5, 2.5], [], None] * 40)
+    table = pa.table({**columns, "number": np.arange(120.0)})
+    path = tmp_path / "s.feather"
+    feather.write_feather(table, path, compression=compression, chunksize=50)
+    sizes = record_batches(InputFile(str(path)))
+    assert sizes.rows == (50, 50, 20)
+    reader = pa.ipc.open_file(path)
+    for at, size in enumerate(sizes.bytes):
+        batch = reader.get_batch(at)
+        plain = batch.drop_columns(["word"]).get_total_buffer_size()
+        assert size >= plain + 4 * batch.num_rows
+        assert size <= 2 * plain + 4096
 
 
 # --- no rows ---------------------------------------------------------------------------------

@@ -410,7 +410,7 @@ BAD_INPUT = 2
 # Options whose names differ from the library's arguments.
 _OPTION_NAMES = {
     "calibrators": "--calibrator",
-    "evaluation": "--share",
+    "evaluation": "--evaluation",
     "input": "--input",
     "join": "--join",
     "missing": "--missing",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def open_scores(
-    path: str,
+    path: str | Sequence[str],
     inputs: InputOptions,
     *,
     role: str = "scores",
@@ -54,7 +54,7 @@ def open_scores(
     return file
 
 
-def read_scores(path: str, inputs: InputOptions, **options: Any) -> Scores:
+def read_scores(path: str | Sequence[str], inputs: InputOptions, **options: Any) -> Scores:
     """Read all rows of a file of scores; the options are those of `open_scores`."""
     scores = open_scores(path, inputs, **options).read()
     if scores.columns and scores.labels is not None and scores.class_names is not None:
@@ -66,11 +66,18 @@ def read_scores(path: str, inputs: InputOptions, **options: Any) -> Scores:
 
 
 def read_calibration_rows(
-    path: str, inputs: InputOptions, on_error: OnError, **options: Any
+    path: str | Sequence[str], inputs: InputOptions, on_error: OnError, **options: Any
 ) -> tuple[Scores, Classes | None]:
     """Read calibration rows; return their row numbers too if rows may be skipped."""
     if on_error == "stop":
-        return read_scores(path, inputs, **options), None
+        try:
+            return read_scores(path, inputs, **options), None
+        except InputError as error:
+            from cordcal._validation.labels import NO_LABEL
+
+            if error.reason == NO_LABEL:
+                raise error.with_option_hint("on_error", "skip") from None
+            raise
     from cordcal.files.loop import read_valid_rows
 
     scores, rows, skipped = read_valid_rows(open_scores(path, inputs, **options))
@@ -92,7 +99,7 @@ def require_labels(scores: Scores) -> Classes:
 def read_groups(
     path: str | None,
     column: str | None,
-    scores: str,
+    scores: str | Sequence[str],
     rows: Classes | None = None,
     *,
     inputs: InputOptions,
@@ -114,7 +121,7 @@ def read_groups(
 def open_model_scores(
     fitted: Any,
     model: str,
-    path: str,
+    path: str | Sequence[str],
     inputs: InputOptions,
     *,
     kind: InputKind | None = None,
@@ -247,14 +254,14 @@ def _list_columns(columns: Sequence[str]) -> str:
 # Inputs in several parts.
 
 
-def is_parts_output(output: str, scores: str | None) -> bool:
+def is_parts_output(output: str, scores: str | Sequence[str] | None) -> bool:
     """Return whether the output is a folder of parts: the input is, and no suffix is given."""
-    if output == "-" or scores is None:
+    if output == "-" or not scores:
         return False
-    from cordcal.files.disk import parts_of
+    from cordcal.files.disk import Parts
 
     is_folder = output.endswith(os.sep) or Path(output).is_dir() or not Path(output).suffix
-    return is_folder and parts_of(scores) is not None
+    return is_folder and Parts.of(scores).root is not None
 
 
 def apply_in_parts(

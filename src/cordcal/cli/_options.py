@@ -73,12 +73,13 @@ AllowImportOption = Annotated[
         help="Allow calibrators given as module:Class; importing them runs their code.",
     ),
 ]
-WideOption = Annotated[
-    bool, typer.Option("--wide", help="Print all columns, even on a narrow terminal.")
-]
 AllOption = Annotated[
     bool,
-    typer.Option("--all", help="Print every row of the table, and what else the rows show."),
+    typer.Option(
+        "--all",
+        help="Print every row and column of the tables, even on a narrow terminal, and what else "
+        "they show.",
+    ),
 ]
 StrictOption = Annotated[
     bool,
@@ -153,7 +154,7 @@ class InputOptions:
 
     key: Annotated[
         str | None,
-        typer.Option("--key", "--scores-column", help="Key or list column of the scores."),
+        typer.Option("--key", help="Key or list column of the scores."),
     ] = None
     columns: Annotated[
         str | None,
@@ -172,11 +173,9 @@ class InputOptions:
     ] = None
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="File with one weight per row."),
-    ] = None
-    weights_column: Annotated[
-        str | None,
-        typer.Option("--weights-column", metavar="NAME", help="Column or key of the weights."),
+        typer.Option(
+            "--weights", metavar="NAME|FILE", help="Column or key of the weights, or their file."
+        ),
     ] = None
     header: Annotated[
         bool | None,
@@ -212,15 +211,17 @@ class InputOptions:
     def column_spec(self) -> ColumnSpec:
         """Return where scores, labels and weights are."""
         from cordcal.files.columns import ColumnSpec, as_patterns
+        from cordcal.files.sources import is_file
 
+        has_file = self.weights is not None and is_file(self.weights)
         names = None if self.class_names is None else read_class_names(self.class_names)
         return ColumnSpec(
             key=self.key,
             columns=as_patterns(self.columns),
             labels=self.labels,
             labels_column=self.labels_column,
-            weights=self.weights,
-            weights_column=self.weights_column,
+            weights=self.weights if has_file else None,
+            weights_column=None if has_file else self.weights,
             class_names=names,
             text=self.text_options(),
         )

@@ -56,8 +56,8 @@ def register(app: typer.Typer) -> None:
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
-        str | None,
-        typer.Argument(help="Scores of new rows: a file, folder or pattern; - reads stdin."),
+        list[str] | None,
+        typer.Argument(help="Scores of new rows: files, folders or patterns; - reads stdin."),
     ] = None,
     output: Annotated[
         str,
@@ -140,21 +140,21 @@ def apply(
     from cordcal.files.apply import ApplyOptions, application, apply_model
     from cordcal.repair.decimals import check_decimals
 
-    if scores is not None and _are_swapped(model, scores):
+    if scores and _are_swapped(model, scores[0]):
         raise InputError(
             model,
-            f"is not a model file but {scores} is",
-            f"the model comes first: cordcal apply {scores} {model}",
+            f"is not a model file but {scores[0]} is",
+            f"the model comes first: cordcal apply {scores[0]} {model}",
         )
     fitted = cordcal.load(model)
     if hasattr(fitted, "calibrator_"):
-        if scores is None and original is None and direct is None:
+        if not scores and original is None and direct is None:
             raise InputError(
                 "scores",
                 "is missing",
                 f"pass the file of scores: cordcal apply {model} FILE",
             )
-        if scores is None or original is not None or direct is not None:
+        if not scores or original is not None or direct is not None:
             raise InputError(
                 model,
                 "holds a calibrator with its repair",
@@ -166,7 +166,7 @@ def apply(
         )
         files = [file]
     else:
-        if original is None or direct is None or scores is not None:
+        if original is None or direct is None or scores:
             raise InputError(
                 model,
                 "holds a repair alone",

@@ -14,6 +14,7 @@ from cordcal.cli._inputs import audit_in_parts, open_pair
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
+    AllOption,
     ForceOption,
     InputOption,
     InputOptions,
@@ -22,7 +23,6 @@ from cordcal.cli._options import (
     ReportOption,
     SchedulerOption,
     StrictOption,
-    WideOption,
     add_command,
     check_on_error,
     with_input_options,
@@ -52,7 +52,6 @@ def register(app: typer.Typer) -> None:
     "labels",
     "labels_column",
     "weights",
-    "weights_column",
     *TEXT_OPTIONS,
 )
 def audit(
@@ -76,7 +75,7 @@ def audit(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
-    wide: WideOption = False,
+    all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
     """Count the predictions a calibrator changes, and evaluate it before and after repair."""
@@ -107,7 +106,7 @@ def audit(
     if json:
         show_json(result.audit.to_dict())
     else:
-        show(result.audit, wide=wide)
+        show(result.audit, wide=all_rows)
         if report is not None:
             echo(f"Report  {report}")
     if strict and result.audit.caveats:

@@ -30,7 +30,6 @@ from cordcal.cli._options import (
     PreserveOption,
     ReportOption,
     StrictOption,
-    WideOption,
     add_command,
     check_on_error,
     parse_preserve,
@@ -54,7 +53,9 @@ def register(app: typer.Typer) -> None:
 
 @with_input_options(*LABELLED_OPTIONS)
 def compare(
-    scores: Annotated[str, typer.Argument(help="File of scores with labels; - reads stdin.")],
+    scores: Annotated[
+        list[str], typer.Argument(help="Files of scores with labels; - reads stdin.")
+    ],
     calibrator: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,12 +65,13 @@ def compare(
     ] = None,
     allow_import: AllowImportOption = False,
     evaluation: Annotated[
-        str | None,
-        typer.Option("--evaluation", help="File to evaluate on, instead of a share of the rows."),
-    ] = None,
-    share: Annotated[
-        float, typer.Option("--share", help="Share of the rows to evaluate on.")
-    ] = 0.5,
+        str,
+        typer.Option(
+            "--evaluation",
+            metavar="SHARE|FILE",
+            help="Share of the rows to evaluate on, or a file.",
+        ),
+    ] = "0.5",
     splits: Annotated[
         int, typer.Option("--splits", help="Number of random splits to average.")
     ] = 1,
@@ -83,7 +85,6 @@ def compare(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
-    wide: WideOption = False,
     all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -91,9 +92,12 @@ def compare(
     depth = parse_preserve(preserve)
     if report is not None:
         check_report(report, force=force)
-    echo_heading(f"cordcal compare: {scores}")
+    from cordcal.files.disk import Parts
+
+    echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
-    calibration, evaluation_scores, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
+    share, other = _share_or_file(evaluation)
+    calibration, evaluation_scores, rows = _parts(scores, other, inputs, treatment, kind=input)
     labels = require_labels(calibration)
     evaluation_rows: float | tuple[object, object] = (
         share
@@ -123,34 +127,41 @@ def compare(
             seed=seed,
             preserve=depth,
             class_names=calibration.class_names,
-            groups=read_groups(groups, groups_column, evaluation or scores, rows, inputs=inputs),
+            groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
             progress=advance,
         )
     used_options = inputs.used()
-    if evaluation_scores is not None and evaluation is None:
+    if evaluation_scores is not None and other is None:
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
     options = tuple(word for word in chain(*used_options.items()) if word)
-    step = comparison.next_step(scores, options=options)
+    step = comparison.next_step(*scores, options=options)
     source = Path(calibration.path).name
-    if evaluation is not None:
-        source = f"{source}, evaluated on {Path(evaluation).name}"
+    if other is not None:
+        source = f"{source}, evaluated on {Path(other).name}"
     present(
         comparison,
         report,
         source=source,
-        files=(scores, evaluation),
+        files=(*scores, other),
         step=step,
         json=json,
         force=force,
-        wide=wide,
         all_rows=all_rows,
     )
     if strict and comparison.caveats:
         raise typer.Exit(1)
 
 
+def _share_or_file(text: str) -> tuple[float, str | None]:
+    """Return the share of the rows to evaluate on, and the file instead of it."""
+    try:
+        return float(text), None
+    except ValueError:
+        return 0.0, text
+
+
 def _parts(
-    scores: str,
+    scores: list[str],
     evaluation: str | None,
     inputs: InputOptions,
     on_error: OnError,
@@ -161,10 +172,10 @@ def _parts(
 
     The third value is the row numbers of the last file if rows may be skipped.
     """
-    if evaluation is None and set(inputs.used()) <= {"--key"} and scores != "-":
+    if evaluation is None and set(inputs.used()) <= {"--key"} and len(scores) == 1:
         from cordcal.files.calarena import read_experiment
 
-        pair = read_experiment(scores, inputs.key)
+        pair = read_experiment(scores[0], inputs.key)
         if pair is not None:
             return *pair, None
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
@@ -176,7 +187,7 @@ def _parts(
         on_error,
         kind=kind,
         classes=calibration.class_names,
-        classes_in=scores,
+        classes_in=calibration.path,
     )
     return calibration, evaluation_scores, rows
 
@@ -201,7 +212,6 @@ def present(
     step: SuggestedCommand | None,
     json: bool,
     force: bool,
-    wide: bool,
     all_rows: bool,
 ) -> None:
     """Print a comparison, the answer first, and write its HTML report if requested.
@@ -218,7 +228,7 @@ def present(
         The files that were read, for the digests in the report.
     step : SuggestedCommand or None
         What to run next.
-    json, force, wide, all_rows : bool
+    json, force, all_rows : bool
         The options of the command.
     """
     data = replace(comparison.report_data(), next_step=step)
@@ -235,17 +245,17 @@ def present(
 
     caveats = terminal.caveats_text(caveat.sentence for caveat in data.caveats)
     answer = terminal.comparison_answer(data, "" if report is None else str(report))
-    show(*caveats, answer, wide=wide)
+    show(*caveats, answer, wide=all_rows)
     if step is not None:
         echo("Next")
         for line in step.shell:  # unbroken, to be copied
             echo(f"  {line}")
     if all_rows:
-        show("", terminal.Bullets(data.reading), wide=wide)
+        show("", terminal.Bullets(data.reading), wide=all_rows)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
-    show(table, wide=wide)
+    show(table, wide=all_rows)
     by_group = terminal.groups_table(data)
     if by_group is not None:
-        show(by_group, wide=wide)
+        show(by_group, wide=all_rows)
     for key, reason in data.left_out.items():
         echo(f"not run: {key}: {reason}")

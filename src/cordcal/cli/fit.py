@@ -68,10 +68,11 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(*LABELLED_OPTIONS, "weights", "weights_column")
+@with_input_options(*LABELLED_OPTIONS, "weights")
 def fit(
     scores: Annotated[
-        str | None, typer.Argument(help="File of calibration scores with labels; - reads stdin.")
+        list[str] | None,
+        typer.Argument(help="Files of calibration scores with labels; - reads stdin."),
     ] = None,
     calibrator: Annotated[
         str | None,
@@ -121,7 +122,7 @@ def fit(
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
-        if scores is not None or any((calibrator, repair, prefer)):
+        if scores or any((calibrator, repair, prefer)):
             raise InputError(
                 "scores",
                 "and --original with --direct are two ways to fit",
@@ -137,7 +138,7 @@ def fit(
         cord = cordcal.CORD(depth, rule=weights)
         model, measures = _repair(cord, *pair, treatment), None
     else:
-        if scores is None:
+        if not scores:
             raise InputError(
                 "scores", "is missing", "pass a file of scores, or --original and --direct"
             )
@@ -148,11 +149,11 @@ def fit(
         calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
         if not isinstance(weights, str):
-            check_rule(weights, calibration.values.shape[1], scores)
+            check_rule(weights, calibration.values.shape[1], calibration.path)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
-            echo_info(f"fitting {calibrator or 'blend'} on {scores}")
+            echo_info(f"fitting {calibrator or 'blend'} on {calibration.path}")
         _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name

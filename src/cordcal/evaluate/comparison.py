@@ -217,8 +217,7 @@ class Comparison:
 
     def next_step(
         self,
-        scores: str = "scores.npz",
-        *,
+        *scores: str,
         new: str | None = None,
         model: str = "model.safetensors",
         options: tuple[str, ...] = (),
@@ -227,13 +226,15 @@ class Comparison:
 
         Parameters
         ----------
-        scores, new, model : str
-            Paths of the calibration scores, of the new rows (by default ``new`` with the suffix of
-            ``scores``), and of the model file.
+        *scores : str
+            Paths of the calibration scores, by default ``scores.npz``.
+        new, model : str
+            Paths of the new rows (by default ``new`` with the suffix of ``scores``), and of the
+            model file.
         options : tuple of str
             Options that the command needs to read the scores.
         """
-        return recommendation.next_step(self, scores, new, model, options)
+        return recommendation.next_step(self, scores or ("scores.npz",), new, model, options)
 
     def report_data(self) -> ReportData:
         """Return what every renderer shows: console, report, Markdown, LaTeX and data frame."""

@@ -488,7 +488,7 @@ def format_interval(interval: Interval, *, scale: float = 1.0, unit: str = "") -
 
 def next_step(
     comparison: Comparison,
-    scores: str,
+    scores: Sequence[str],
     new: str | None,
     model: str,
     options: tuple[str, ...] = (),
@@ -499,8 +499,10 @@ def next_step(
     ----------
     comparison : Comparison
         The comparison.
-    scores, new, model : str
-        Paths of the calibration scores, of the new rows, and of the model file.
+    scores : sequence of str
+        Paths of the calibration scores.
+    new, model : str
+        Paths of the new rows, and of the model file.
     options : tuple of str
         Options that the command needs to read the scores.
     """
@@ -515,11 +517,12 @@ def next_step(
         "rule": None if advice.rule is None else "learnt",
     }
     written = {name: value for name, value in settings.items() if value is not None}
-    fit = ["cordcal", "fit", scores, *options]
+    fit = ["cordcal", "fit", *scores, *options]
     fit += [word for name, value in written.items() for word in (f"--{name}", str(value))]
     arguments = [f"{name}={value!r}" for name, value in written.items()]
-    read = [repr(scores), *_as_arguments(options)]
-    suffix = PurePath(new or scores).suffix
+    paths = scores[0] if len(scores) == 1 else list(scores)
+    read = [repr(paths), *_as_arguments(options)]
+    suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
     return SuggestedCommand(

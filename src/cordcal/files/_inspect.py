@@ -69,7 +69,6 @@ def inspect(
     source = open_source(os.fspath(path), text)
     if isinstance(source, TableSource):
         return _describe_table(source, text)
-    assert isinstance(source, ArraySource)
     return _describe_arrays(source)
 
 

@@ -28,9 +28,7 @@ from cordcal._validation.scores import original_probabilities
 from cordcal.files.disk import (
     large_empty,
     open_locked,
-    parts_of,
     replacing,
-    root_of,
     write_to_stdout,
 )
 from cordcal.files.loop import (
@@ -327,7 +325,8 @@ def _write_rows(
         # A JSONL row keeps the keys that it has; other formats have the same columns throughout.
         work.files = {
             name: source.with_others(
-                unify=suffix != ".jsonl" or not _is_jsonl(source), keep_scores=options.keep_scores
+                unify=suffix != ".jsonl" or source.format != "jsonl",
+                keep_scores=options.keep_scores,
             )
             for name, source in work.files.items()
         }
@@ -356,10 +355,6 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
     return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())))
-
-
-def _is_jsonl(source: ScoreFile) -> bool:
-    return bool(source.paths) and source.format == "jsonl"
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
@@ -510,22 +505,10 @@ def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> It
     return map(function, items)
 
 
-def part_names(path: str, parts: Sequence[str]) -> list[str]:
-    """Return the name of each part of a folder or pattern in the output folder.
-
-    Examples
-    --------
-    >>> part_names("scores/*/*.parquet", ["scores/day=1/a.parquet", "scores/day=2/a.parquet"])
-    ['day=1/a.parquet', 'day=2/a.parquet']
-    """
-    root = root_of(path)
-    return [os.path.relpath(part, root) for part in parts]
-
-
 def pair_parts(files: Sequence[ScoreFile]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return the names of the parts, and the files of each as absolute paths."""
-    parts = [parts_of(file.path) or [file.path] for file in files]
-    names = [part_names(file.path, paths) for file, paths in zip(files, parts, strict=True)]
+    parts = [file.parts.files for file in files]
+    names = [file.parts.relative for file in files]
     if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
         raise InputError(
             files[0].path,

@@ -21,6 +21,8 @@ LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_labe
 LOGIT_NAMES = ("logits", "logit")
 PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
 SCORE_NAMES = ("scores", *LOGIT_NAMES, *PROBABILITY_NAMES, "array")
+MISSING = ("", "NA", "N/A", "#N/A", "NULL", "null", "None", "<NA>")
+"""How other programs write a missing value in text."""
 OUTPUT = "repaired"
 """The key of probabilities that `apply` wrote."""
 

@@ -19,7 +19,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +188,66 @@ def first_line(error: BaseException) -> str:
 
 
 # Several files.
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The files of an input: one, or those of a folder, a pattern or a list.
+
+    Attributes
+    ----------
+    name : str
+        What the input is called in messages.
+    files : tuple of str
+        The files, in order.
+    root : str or None
+        The folder below which they are; None if the input is one file.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    root: str | None = None
+
+    @classmethod
+    def of(cls, paths: PathLike | Sequence[PathLike]) -> Parts:
+        """Return the files of a path, or of several, each a file, a folder or a pattern.
+
+        Examples
+        --------
+        >>> Parts.of(["2026/a.csv", "2026/b.csv"])
+        Parts(name='2026/a.csv (and 1 more)', files=('2026/a.csv', '2026/b.csv'), root='2026')
+        """
+        listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        if not listed:
+            raise InputError("path", "is an empty list", "pass at least one file")
+        names = [os.fspath(path) for path in listed]
+        found = [parts_of(name) for name in names]
+        if len(names) == 1:
+            name, files = names[0], found[0]
+            return cls(name, (name,)) if files is None else cls(name, tuple(files), root_of(name))
+        if "-" in names:
+            raise InputError("-", "is stdin, next to other files", "pass stdin alone, or files")
+        several = [
+            file
+            for name, files in zip(names, found, strict=True)
+            for file in ([name] if files is None else files)
+        ]
+        places = [os.path.realpath(file) for file in several]
+        if len(set(places)) < len(places):
+            pairs = zip(several, places, strict=True)
+            twice = next(file for file, place in pairs if places.count(place) > 1)
+            raise InputError(twice, "is listed twice", "pass each file once")
+        root = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in several])
+        return cls(f"{names[0]} (and {len(names) - 1} more)", tuple(several), os.path.relpath(root))
+
+    @property
+    def relative(self) -> list[str]:
+        """The names of the files below the root."""
+        if self.root is None:
+            return [os.path.basename(file) for file in self.files]
+        return [os.path.relpath(file, self.root) for file in self.files]
 
 
 def parts_of(path: str) -> list[str] | None:

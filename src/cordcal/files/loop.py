@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, collect_warnings, raise_first, row_error, warn
 from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Classes, Kind, NumPyArray
+from cordcal._validation.labels import NO_LABEL
 from cordcal._validation.scores import DROP, original_probabilities
 from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
 
@@ -53,13 +54,20 @@ def process_batches(
     progress : callable, optional
         Called with the number of rows read, and of all rows if that is known.
     """
+    if on_error == "skip":
+        files = {name: file.with_unlabelled_rows() for name, file in files.items()}
 
     def work(rows: Rows) -> tuple[Result | None, Counter[str]]:
         errors = RowErrors(files, on_error)
         accepted = errors.apply(rows, function)
         return None if accepted is None else accepted[1], errors.counts
 
-    return map_overlapped(read_batches(list(files.values()), progress), work)
+    try:
+        yield from map_overlapped(read_batches(list(files.values()), progress), work)
+    except InputError as error:
+        if error.reason == NO_LABEL:  # raised where the labels are read, for the whole batch
+            raise error.with_option_hint("on_error", "skip") from None
+        raise
 
 
 def read_batches(files: Sequence[ScoreFile], progress: Progress | None = None) -> Iterator[Rows]:
@@ -127,11 +135,18 @@ class RowErrors:
         """
         while len(rows[0]):
             try:
+                self._check_labels(rows)
                 return rows, function(rows)
             except InputError as error:
                 accepted = self._accepted(error, rows[0])
             rows = tuple(batch.where(accepted) for batch in rows)
         return None
+
+    def _check_labels(self, rows: Rows) -> None:
+        """Refuse rows without a label, which are numbered -1 if they may be skipped."""
+        for name, batch in zip(self.files, rows, strict=True):
+            if batch.labels is not None:
+                raise_first(row_error(batch.labels < 0, name, NO_LABEL, DROP))
 
     def _accepted(self, error: InputError, batch: Batch) -> npt.NDArray[np.bool_]:
         """Flag the rows that are not refused, or raise with the names of file and row."""
@@ -175,23 +190,14 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     def check(rows: Rows) -> None:
         original_probabilities(rows[0].values, file.kind)
 
+    file = file.with_unlabelled_rows()
     errors = RowErrors({"scores": file}, "skip")
     accepted = (errors.apply((batch,), check) for batch in file)
     batches = [rows[0] for rows, _ in filter(None, accepted)]
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
     whole = concat_batches(batches)
-    scores = Scores(
-        file.path,
-        file.key,
-        whole.values,
-        file.kind,
-        whole.labels,
-        file.class_names,
-        whole.weights,
-        file.columns,
-    )
-    return scores, whole.numbers, errors.counts
+    return file.as_scores(whole), whole.numbers, errors.counts
 
 
 def map_overlapped(

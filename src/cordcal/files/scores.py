@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -20,19 +19,19 @@ from cordcal._validation.names import are_default_names, class_order
 from cordcal._validation.scores import as_matrix
 from cordcal.files.columns import (
     LABEL_NAMES,
+    MISSING,
     ColumnSpec,
     ScoreColumns,
     TextOptions,
     as_patterns,
     list_names,
 )
-from cordcal.files.disk import check_size, large_empty, no_rows
+from cordcal.files.disk import Parts, PathLike, check_size, large_empty, no_rows
 from cordcal.files.kinds import check_values, check_whole_vectors, kind_of, may_be_ranks
 from cordcal.files.sources import (
     ArrayRows,
     ArraySource,
     Slice,
-    Source,
     TableRows,
     TableSource,
     check_length,
@@ -141,7 +140,7 @@ class Batch:
 
 
 def read_scores(
-    path: str | os.PathLike[str],
+    path: PathLike | Sequence[PathLike],
     *,
     key: str | None = None,
     columns: str | Sequence[str] | None = None,
@@ -161,9 +160,9 @@ def read_scores(
 
     Parameters
     ----------
-    path : path or "-"
-        An npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
-        such files; ``-`` reads stdin.
+    path : path, list of paths or "-"
+        An npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file; a folder, a pattern or a
+        list of such files, which are read as one; ``-`` reads stdin.
     key : str, optional
         The key or the list column of the scores; found by name by default.
     columns : str or sequence of str, optional
@@ -220,7 +219,7 @@ def read_scores(
 
 
 def open_scores(
-    path: str | os.PathLike[str],
+    path: PathLike | Sequence[PathLike],
     *,
     key: str | None = None,
     columns: str | Sequence[str] | None = None,
@@ -240,8 +239,8 @@ def open_scores(
 
     Parameters
     ----------
-    path : path or "-"
-        A file, folder or pattern as for `read_scores`; npz and torch files are read whole.
+    path : path, list of paths or "-"
+        A file or several as for `read_scores`; npz and torch files are read whole.
     key, columns, role, labels, labels_column, weights, weights_column, class_names, classes
         Where these are, as for `read_scores`.
     input : {"logits", "probabilities"}, optional
@@ -278,7 +277,7 @@ def open_scores(
 
 
 def open_with_spec(
-    path: str | os.PathLike[str],
+    path: PathLike | Sequence[PathLike],
     spec: ColumnSpec,
     *,
     role: str = "scores",
@@ -289,7 +288,7 @@ def open_with_spec(
 
     With ``allow_empty``, a file without rows is opened, too.
     """
-    source = open_source(os.fspath(path), spec.text)
+    source = open_source(path, spec.text)
     layout = source.layout(spec, role, input)
     if allow_empty and not source.names and spec.classes is not None:  # not even a header
         layout = ScoreColumns("scores", spec.classes, spec.classes)
@@ -351,7 +350,7 @@ def _names(layout: ScoreColumns | InputError) -> tuple[str, ...] | None:
     return None if isinstance(layout, InputError) else layout.class_names
 
 
-def _names_of_classes(source: Source, names: tuple[str, ...]) -> bool:
+def _names_of_classes(source: TableSource | ArraySource, names: tuple[str, ...]) -> bool:
     """Whether a table has columns named like all of some classes."""
     return set(names) <= set(source.names)
 
@@ -381,7 +380,7 @@ class ScoreFile:
 
     def __init__(
         self,
-        source: Source,
+        source: TableSource | ArraySource,
         layout: ScoreColumns,
         spec: ColumnSpec,
         *,
@@ -394,12 +393,11 @@ class ScoreFile:
         self.columns = () if layout.are_lists else layout.columns
         self._own_names = _known_names(layout, spec, source.path)
         self.class_names = _used_names(self._own_names, spec, source.path)
-        self._use_labels, self.passthrough = True, False
+        self.passthrough = self._may_lack_labels = False
         self._rows: TableRows | ArrayRows
         if isinstance(source, TableSource):
             self._rows = TableRows(source, layout, self._own_names, self.class_names)
         else:
-            assert isinstance(source, ArraySource)
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
@@ -453,6 +451,11 @@ class ScoreFile:
         return self._source.paths
 
     @property
+    def parts(self) -> Parts:
+        """The files, with the folder below which they are."""
+        return self._source.parts
+
+    @property
     def format(self) -> str:
         """The format of the files."""
         return self._source.format
@@ -474,6 +477,12 @@ class ScoreFile:
         unlabelled = copy(self)
         unlabelled._labels = unlabelled._label_file = None
         return unlabelled
+
+    def with_unlabelled_rows(self) -> ScoreFile:
+        """Return the file with -1 for the label of a row that has none, to be skipped."""
+        file = copy(self)
+        file._may_lack_labels = True
+        return file
 
     def with_others(self, *, unify: bool, keep_scores: bool = False) -> ScoreFile:
         """Return the file with the other columns of a table in its batches.
@@ -563,8 +572,7 @@ class ScoreFile:
         if raw is not None and len(raw) == rows:
             with renumber_rows(first):
                 self._check_label_numbers(raw, parts)
-                where = self._spec.labels or self.path
-                labels = as_indices(raw, (rows, self.classes), self.class_names, where)
+                labels = self._indices(raw)
         weights = _join([part.weights for part in parts])
         if self._weight_file is not None:
             weights = self._weight_file[first:stop]
@@ -574,6 +582,19 @@ class ScoreFile:
 
             others = pa.concat_tables([part.others for part in parts], promote_options="default")
         return Batch(first, values, labels, weights, None, others)
+
+    def _indices(self, labels: NumPyArray) -> npt.NDArray[np.int64]:
+        """Return labels as column indices."""
+        shape, where = (len(labels), self.classes), self._spec.labels or self.path
+        missing = _are_missing(labels, self.class_names or ())
+        if labels.dtype.kind == "U":  # NA in other programs
+            labels = np.where(missing, "", labels)
+        if not self._may_lack_labels or not missing.any():
+            return as_indices(labels, shape, self.class_names, where)
+        if missing.all():
+            return np.full(len(labels), -1)
+        filled = np.where(missing, labels[~missing][0], labels)
+        return np.where(missing, -1, as_indices(filled, shape, self.class_names, where))
 
     def _width_error(self, width: int, row: int) -> InputError:
         return InputError(
@@ -617,13 +638,15 @@ class ScoreFile:
         self._check_lengths(count)
         batch = self._batch(parts, 0)
         check_values(batch.values, self.name, self.class_names)
-        values = as_matrix(batch.values, self.name)
-        kind = self.kind
+        return self.as_scores(replace(batch, values=as_matrix(batch.values, self.name)))
+
+    def as_scores(self, batch: Batch) -> Scores:
+        """Return rows that were read with what is known of them."""
         return Scores(
             path=self.path,
             key=self.key,
-            values=values,
-            kind=kind,
+            values=batch.values,
+            kind=self.kind,
             labels=batch.labels,
             class_names=self.class_names,
             weights=batch.weights,
@@ -673,8 +696,18 @@ def _join(vectors: Sequence[NumPyArray | None]) -> NumPyArray | None:
     if not arrays:
         return None
     if len({array.dtype.kind in "OUS" for array in arrays}) > 1:
-        arrays = [array.astype(str) for array in arrays]
+        arrays = [np.where(_are_missing(array), "", array.astype(str)) for array in arrays]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _are_missing(labels: NumPyArray, names: Sequence[str] = ()) -> npt.NDArray[np.bool_]:
+    """Flag the rows without a label: NaN among numbers, empty text or NA among words."""
+    if labels.dtype.kind in "iub":
+        return np.zeros(len(labels), dtype=bool)
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    missing = set(MISSING) - set(names)  # a class may be called NA
+    return np.array([str(label).strip() in missing for label in labels.tolist()], dtype=bool)
 
 
 def _known_names(layout: ScoreColumns, spec: ColumnSpec, path: str) -> tuple[str, ...] | None:

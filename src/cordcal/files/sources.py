@@ -18,6 +18,7 @@ from cordcal.files.arrays import ArrayFile, open_arrays
 from cordcal.files.columns import (
     LABEL_NAMES,
     LOGIT_NAMES,
+    MISSING,
     PROBABILITY_NAMES,
     SCORE_NAMES,
     ColumnSpec,
@@ -26,7 +27,7 @@ from cordcal.files.columns import (
     choose_columns,
     list_names,
 )
-from cordcal.files.disk import InputFile, parts_of, root_of
+from cordcal.files.disk import InputFile, Parts, PathLike
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,43 +38,17 @@ if TYPE_CHECKING:
 _SLICE_BYTES = 2**24
 
 
-class Source:
-    """An input: the files of a table, or files of arrays.
-
-    Attributes
-    ----------
-    path : str
-        The file, folder or pattern.
-    paths : list of str
-        Its files.
-    """
-
-    path: str
-    paths: list[str]
-    format: str
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The columns or keys."""
-        raise NotImplementedError
-
-    def layout(self, spec: ColumnSpec, role: str, input: Kind | None) -> ScoreColumns | InputError:
-        """Return where the scores are, or the error that they cannot be told."""
-        raise NotImplementedError
-
-    def vector(self, name: str) -> NumPyArray:
-        """Return a column or key of all rows."""
-        raise NotImplementedError
-
-
-def open_source(path: str, text: TextOptions = TextOptions()) -> Source:  # noqa: B008 - frozen
-    """Open a file, or the files of a folder or a pattern."""
-    parts = parts_of(path)
-    files = [InputFile.from_path(part) for part in ([path] if parts is None else parts)]
+def open_source(
+    paths: PathLike | Sequence[PathLike],
+    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+) -> TableSource | ArraySource:
+    """Open a file, or the files of a folder, a pattern or a list."""
+    parts = Parts.of(paths)
+    files = [InputFile.from_path(part) for part in parts.files]
+    name = files[0].name if parts.root is None else parts.name
     arrays = [open_arrays(file) for file in files]
     if all(opened is not None for opened in arrays):
-        name = files[0].name if parts is None else path
-        return ArraySource(name, [opened for opened in arrays if opened is not None])
+        return ArraySource(name, parts, [opened for opened in arrays if opened is not None])
     from cordcal.files.tables import Table, open_file, partition_columns
 
     for file, opened in zip(files, arrays, strict=True):
@@ -83,18 +58,26 @@ def open_source(path: str, text: TextOptions = TextOptions()) -> Source:  # noqa
                 f"is a {opened.format} file, unlike other parts",
                 "pass files of one kind",
             )
-    partitions: list[dict[str, str | None]] = [{} for _ in files]
-    if parts is not None:
-        partitions = [partition_columns(root_of(path), part) for part in parts]
-    name = files[0].name if parts is None else path
-    return TableSource(Table(name, [open_file(file, text) for file in files], partitions), text)
+    partitions = [partition_columns(relative) for relative in parts.relative]
+    table = Table(name, [open_file(file, text) for file in files], partitions)
+    return TableSource(table, parts, text)
 
 
-class TableSource(Source):
-    """A table of one or more files."""
+class TableSource:
+    """A table of one or more files.
 
-    def __init__(self, table: Table, text: TextOptions) -> None:
-        self.table, self.text = table, text
+    Attributes
+    ----------
+    path : str
+        The file, folder or pattern, or what a list is called.
+    paths : list of str
+        Its files.
+    parts : Parts
+        The same, with the folder below which they are.
+    """
+
+    def __init__(self, table: Table, parts: Parts, text: TextOptions) -> None:
+        self.table, self.parts, self.text = table, parts, text
         self.path, self.format = table.path, table.format
         self.paths = [file.path for file in table.files]
 
@@ -113,7 +96,8 @@ class TableSource(Source):
             if name is None or kinds.get(name) != "text":
                 return set()
             labels = parse_labels(self.vector(name))
-            return set() if labels.dtype.kind in "iufb" else set(labels.tolist())
+            words = set() if labels.dtype.kind in "iufb" else set(labels.tolist())
+            return words - (set(MISSING) - types.keys())
 
         kinds = self.table.column_types()
         types = dict(kinds)
@@ -159,11 +143,11 @@ class TableSource(Source):
         return concat_columns(vectors) if vectors else np.empty(0)
 
 
-class ArraySource(Source):
-    """Files of arrays, one after the other."""
+class ArraySource:
+    """Files of arrays, one after the other; the attributes are those of `TableSource`."""
 
-    def __init__(self, path: str, files: Sequence[ArrayFile]) -> None:
-        self.path, self.files, self.format = path, files, files[0].format
+    def __init__(self, path: str, parts: Parts, files: Sequence[ArrayFile]) -> None:
+        self.path, self.parts, self.files, self.format = path, parts, files, files[0].format
         self.paths = [file.path for file in files]
 
     @property
@@ -294,7 +278,9 @@ class TableRows:
         names: tuple[str, ...] | None,
     ) -> None:
         self.source, self.table, self.layout = source, source.table, layout
-        self.table.check_scores(layout.columns)
+        error = self.table.difference(layout.columns)
+        if error is not None:
+            raise error
         self.columns, self.order = list(layout.columns), None
         self._classes = dict(zip(layout.columns, own or (), strict=False))
         if own is not None and names is not None:
@@ -355,7 +341,7 @@ class TableRows:
         scores = () if keep_scores else self.layout.columns
         if unify:
             names = [name for name in self.table.names if name not in self.layout.columns]
-            self.table.unify(names, scan=True)
+            self.table.unify(names)
         rows._keep_scores = keep_scores
         rows._others = [name for name in self.table.names if name not in scores]
         sample = next((table for _, table in self.table.slices(None)), None)
@@ -501,25 +487,27 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     texts = ["" if label is None else str(label) for label in labels.tolist()]
     if set(texts) <= {"true", "false"}:  # truth values in JSON
         return np.array([text == "true" for text in texts])
+    missing = {text for text in texts if text.strip() in MISSING}
     try:
-        values = np.array([float(text) if text.strip() else np.nan for text in texts])
+        values = np.array([np.nan if text in missing else float(text) for text in texts])
     except ValueError:
         return np.array(texts, dtype=np.str_)
     is_plain = all("_" not in text and text.isascii() for text in texts)
-    if not is_plain or not np.isfinite(values).any():
+    has_words = set(map(str.strip, texts)) > {""} and not np.isfinite(values).any()
+    if not is_plain or has_words:
         return np.array(texts, dtype=np.str_)
     return values
 
 
 def read_vector(
-    path: str,
+    path: str | Sequence[str],
     column: str | None = None,
     names: Sequence[str] = LABEL_NAMES,
     *,
     text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
 ) -> NumPyArray:
     """Return the labels, or another vector, of a file: words and numbers as they are written."""
-    if not is_file(path):
+    if isinstance(path, str) and not is_file(path):
         what = "labels_column" if names else "weights_column"
         hint = "a key or column of the scores' own file is named with {option}"
         raise InputError(path, "is not a file", hint, option=(what, path))

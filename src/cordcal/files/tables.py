@@ -7,9 +7,11 @@ Parts of folder names such as ``date=2026-11-01`` are columns of text.
 
 from __future__ import annotations
 
-import os
+import io
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -169,22 +171,18 @@ class FeatherFile:
         self.path, self._file = file.name, file
         with _readable(self.path, "Feather"):
             with self._open(None) as reader:
-                names = reader.schema.names
                 self.schema = _checked_schema(self.path, reader.schema)
-            # One column is enough to count rows; the others are not decoded.
-            with self._open([0] if names else None) as reader:
-                self.rows: int | None = sum(
-                    reader.get_batch(at).num_rows for at in range(reader.num_record_batches)
-                )
+            self._batches = record_batches(file)
+        self.rows: int | None = sum(self._batches.rows)
 
     def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some columns, or all, in slices of a few megabytes."""
         wanted = list(self.schema.names if columns is None else columns)
         fields = [self.schema.get_field_index(name) for name in wanted]
         with _readable(self.path, "Feather"), self._open(fields) as reader:
-            for at in range(reader.num_record_batches):
+            for at, size in enumerate(self._batches.bytes):
+                check_size(self.path, size + self._batches.dictionaries)
                 batch = reader.get_batch(at)
-                check_size(self.path, size_of(batch))
                 batch.validate(full=True)  # offsets in a damaged file may point anywhere
                 table = _plain(pa.Table.from_batches([batch])).select(wanted)
                 size = max(1, int(SLICE_BYTES * len(table) / max(size_of(table), 1)))
@@ -196,6 +194,114 @@ class FeatherFile:
         place = pa.OSFile(self.path) if data is None else pa.BufferReader(data)
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         return pa.ipc.open_file(place, options=options)
+
+
+@dataclass(frozen=True)
+class RecordBatches:
+    """The record batches of a Feather file, as its metadata describe them.
+
+    Attributes
+    ----------
+    rows, bytes : tuple of int
+        The rows of each batch, and its bytes in memory.
+    dictionaries : int
+        The bytes of all dictionaries.
+    """
+
+    rows: tuple[int, ...]
+    bytes: tuple[int, ...]
+    dictionaries: int
+
+
+_BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("", "<i4"), ("body", "<i8")])
+_BUFFER = np.dtype([("offset", "<i8"), ("size", "<i8")])
+# The footer and the metadata of a batch grow with the number of columns; more is damage.
+_MAX_METADATA = 2**28
+
+
+def record_batches(file: InputFile) -> RecordBatches:
+    """Read how large the record batches of a Feather file are; Arrow would decode them first.
+
+    The footer lists the place of each batch.  A batch lists its buffers; a compressed one begins
+    with the length of its content, which Arrow allocates, or -1 if it is stored as it is.
+    """
+
+    def read(place: int, size: int) -> bytes:
+        if not 0 <= size <= _MAX_METADATA or place < 0:
+            raise OSError("the metadata are damaged")
+        opened.seek(place)
+        return opened.read(size)
+
+    def measure(block: Any, *, is_dictionary: bool) -> tuple[int, int]:
+        data = read(int(block["offset"]), int(block["metadata"]))
+        # Since Arrow 0.15 the length follows four bytes of ones.
+        message = _FlatTable.root(data, 8 if data.startswith(b"\xff\xff\xff\xff") else 4)
+        batch = message.table(2)
+        if is_dictionary:
+            batch = batch.table(1)
+        buffers = batch.structs(2, _BUFFER)
+        sizes = buffers["size"].tolist()
+        if batch.place(3) is not None:
+            body = int(block["offset"]) + int(block["metadata"])
+            for at, (offset, size) in enumerate(buffers.tolist()):
+                if size:
+                    length = int.from_bytes(read(body + offset, 8), "little", signed=True)
+                    sizes[at] = size if length == -1 else length
+        return batch.integer(0), sum(sizes)
+
+    with file.open() as opened:
+        end = opened.seek(0, io.SEEK_END) - len("ARROW1") - 4
+        length = int.from_bytes(read(end, 4), "little")
+        try:
+            footer = _FlatTable.root(read(end - length, length), 0)
+            dictionaries = [
+                measure(block, is_dictionary=True)[1] for block in footer.structs(2, _BLOCK)
+            ]
+            measured = [measure(block, is_dictionary=False) for block in footer.structs(3, _BLOCK)]
+        except (struct.error, ValueError) as error:
+            raise OSError("the metadata are damaged") from error
+    rows, sizes = zip(*measured, strict=True) if measured else ((), ())
+    return RecordBatches(rows, sizes, sum(dictionaries))
+
+
+@dataclass(frozen=True)
+class _FlatTable:
+    """A table of a flatbuffer, the format of Arrow's metadata."""
+
+    data: bytes
+    at: int
+
+    @classmethod
+    def root(cls, data: bytes, start: int) -> _FlatTable:
+        return cls(data, start + struct.unpack_from("<I", data, start)[0])
+
+    def place(self, field: int) -> int | None:
+        """Return where a field is; None if it has its default."""
+        (back,) = struct.unpack_from("<i", self.data, self.at)
+        fields = self.at - back
+        if 4 + 2 * field >= struct.unpack_from("<H", self.data, fields)[0]:
+            return None
+        (offset,) = struct.unpack_from("<H", self.data, fields + 4 + 2 * field)
+        return self.at + offset if offset else None
+
+    def integer(self, field: int) -> int:
+        place = self.place(field)
+        return 0 if place is None else int(struct.unpack_from("<q", self.data, place)[0])
+
+    def table(self, field: int) -> _FlatTable:
+        place = self.place(field)
+        if place is None:
+            raise ValueError("a table is missing")
+        return _FlatTable.root(self.data, place)
+
+    def structs(self, field: int, dtype: np.dtype[Any]) -> Any:
+        """Return a vector of structs as an array."""
+        place = self.place(field)
+        if place is None:
+            return np.empty(0, dtype)
+        start = place + struct.unpack_from("<I", self.data, place)[0]
+        (count,) = struct.unpack_from("<I", self.data, start)
+        return np.frombuffer(self.data, dtype, count, start + 4)
 
 
 def _checked_schema(path: str, schema: pa.Schema) -> pa.Schema:
@@ -320,11 +426,6 @@ class Table:
             names |= dict.fromkeys([*partition, *file.schema.names])
         return tuple(names)
 
-    @property
-    def metadata(self) -> dict[bytes, bytes]:
-        """The metadata of the first file."""
-        return self.files[0].schema.metadata or {}
-
     def column_types(self) -> dict[str, ColumnType]:
         """Return what each column holds; of text, judged by the first rows of each file."""
         types: dict[str, ColumnType] = {}
@@ -346,12 +447,6 @@ class Table:
             rows += len(file.sample) if isinstance(file, CsvFile | JsonlFile) else file.rows or 0
         return types
 
-    def check_scores(self, columns: Sequence[str]) -> None:
-        """Refuse files that do not all have the columns of the scores."""
-        error = self.difference(columns)
-        if error is not None:
-            raise error
-
     def difference(self, columns: Sequence[str]) -> InputError | None:
         """Return the error that one file has some of the columns and another has not."""
         filled = [file for file in self.files if file.schema.names]
@@ -369,23 +464,15 @@ class Table:
                 )
         return None
 
-    def unify(self, columns: Sequence[str] | None = None, *, scan: bool = True) -> None:
-        """Settle names and types of columns over all files, without loss, or refuse them.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            The columns whose types matter; by default all.
-        scan : bool
-            Whether to read the keys of all rows of JSONL files.
-        """
+    def unify(self, columns: Sequence[str]) -> None:
+        """Settle names and types of columns over all files, without loss, or refuse them."""
         for file in self.files:
-            if scan and isinstance(file, JsonlFile):
+            if isinstance(file, JsonlFile):
                 file.scan()
         owners: dict[str, list[tuple[TableFile, pa.Field]]] = {}
         for file in self.files:
             for field in file.schema:
-                if columns is None or field.name in columns:
+                if field.name in columns:
                     owners.setdefault(field.name, []).append((file, field))
         filled = [file for file in self.files if file.schema.names]
         self._types = {
@@ -443,15 +530,15 @@ class Table:
         return pa.table(columns, schema=pa.schema(fields))
 
 
-def partition_columns(root: str, path: str) -> dict[str, str | None]:
-    """Return the columns in the folder names between a folder and one of its files.
+def partition_columns(path: str) -> dict[str, str | None]:
+    """Return the columns in the folder names of a file, relative to the input's folder.
 
     Examples
     --------
-    >>> partition_columns("scores", "scores/date=2026-11-01/part-0.parquet")
+    >>> partition_columns("date=2026-11-01/part-0.parquet")
     {'date': '2026-11-01'}
     """
-    folders = Path(os.path.relpath(path, root)).parts[:-1]
+    folders = Path(path).parts[:-1]
     pairs = (folder.partition("=") for folder in folders if "=" in folder)
     return {
         unquote(name): None if value == _NULL_PARTITION else unquote(value)
@@ -534,7 +621,7 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
         is_large = any(map(types.is_large_list, pair))
         return pa.large_list(values) if is_large else pa.list_(values)
     # Arrow would also make bytes of text and floating numbers of decimals.
-    is_mixed = any(test(first) != test(second) for test in (types.is_decimal, _is_text))
+    is_mixed = any(test(first) != test(second) for test in (types.is_decimal, is_text))
     common = None
     if not is_mixed and not any(map(types.is_nested, pair)):
         schemas = [pa.schema([("x", kind)]) for kind in pair]
@@ -549,7 +636,8 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     return pa.float64() if rounds else common
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is text, of any length."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -622,7 +710,7 @@ def _column_type(kind: pa.DataType) -> ColumnType:
     # Decimals next to floating numbers are amounts rather than scores.
     if types.is_integer(kind) or types.is_decimal(kind):
         return "integer"
-    return "text" if _is_text(kind) else "other"
+    return "text" if is_text(kind) else "other"
 
 
 def _text_type(column: pa.ChunkedArray, is_json: bool) -> ColumnType:
@@ -653,9 +741,9 @@ def number_matrix(table: pa.Table, columns: Sequence[str], path: str, decimal: s
 def number_vector(table: pa.Table, name: str, path: str, decimal: str = ".") -> NumPyArray:
     """Return a column of numbers."""
     column, field = table.column(name), table.schema.field(name)
-    if _is_text(field.type):
+    if is_text(field.type):
         try:
-            return parse_numbers(_combined(column), is_json=field.metadata == JSON, decimal=decimal)
+            return parse_numbers(combined(column), is_json=field.metadata == JSON, decimal=decimal)
         except WrongCell as wrong:
             hint = "write a number, or leave the cell empty"
             option = None
@@ -685,19 +773,20 @@ def typed_vector(column: pa.ChunkedArray) -> NumPyArray:
 def text_vector(table: pa.Table, name: str) -> NumPyArray:
     """Return a column of words or numbers: of text, what is written there."""
     column, field = table.column(name), table.schema.field(name)
-    if field.metadata == JSON and _is_text(field.type):
-        column = pa.chunked_array([decode_json(_combined(column))])
+    if field.metadata == JSON and is_text(field.type):
+        column = pa.chunked_array([decode_json(combined(column))])
     return typed_vector(column)
 
 
-def _combined(column: pa.ChunkedArray) -> pa.Array:
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _list_matrix(table: pa.Table, name: str, path: str) -> NumPyArray:
-    where, column = f"{path} ({name})", _combined(table.column(name))
+    where, column = f"{path} ({name})", combined(table.column(name))
     hint = "pass whole vectors, one entry for each class in every row"
-    if _is_text(column.type):
+    if is_text(column.type):
         lists = parse_lists(column)
         lengths = np.array([-1 if value is None else len(value) for value in lists])
         column = None

@@ -27,7 +27,7 @@ import pyarrow.csv
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal._validation.names import are_default_names
-from cordcal.files.columns import TextOptions, is_other_column
+from cordcal.files.columns import MISSING, TextOptions, is_other_column
 from cordcal.files.disk import InputFile, check_size, first_line
 
 # Bytes of text that are parsed at a time; a longer row is read whole.
@@ -517,11 +517,6 @@ class JsonlFile:
         self.sample = next(self._tables(None, 2**16), pa.table({})).slice(0, SAMPLE_ROWS)
         self.schema = self.sample.schema
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The known keys."""
-        return tuple(self.schema.names)
-
     def scan(self) -> None:
         """Read all keys of the file."""
         names = dict.fromkeys(self.schema.names)
@@ -662,8 +657,6 @@ def _line_blocks(source: TextSource, block_size: int) -> Iterator[list[str]]:
 
 # Values.
 
-# How other programs write a missing number.
-_MISSING = ["", "NA", "N/A", "#N/A", "NULL", "null", "None", "<NA>"]
 _NUMBERS = {int, float, type(None)}
 
 
@@ -691,7 +684,7 @@ def parse_numbers(column: pa.Array, *, is_json: bool, decimal: str = ".") -> Num
         return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
         pass
-    missing = pc.is_in(cells, pa.array(_MISSING))
+    missing = pc.is_in(cells, pa.array(MISSING))
     cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
     try:
         return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))

@@ -23,7 +23,7 @@ import pyarrow.parquet
 from cordcal._errors import InputError
 from cordcal.files.disk import replacing
 from cordcal.files.output import OutputFormat, OutputRows
-from cordcal.files.tables import size_of
+from cordcal.files.tables import combined, is_text, size_of
 from cordcal.files.text import JSON, decode_json, encode_json
 
 # A quarter of Arrow's default, because unfinished pages take memory.
@@ -94,7 +94,7 @@ class _ArrowWriter(TableWriter):
         """Return a table of one chunk; JSON values become text."""
         for at, field in enumerate(table.schema):
             if field.metadata == JSON and field.type == pa.string():
-                plain = decode_json(_combined(table.column(at)))
+                plain = decode_json(combined(table.column(at)))
                 table = table.set_column(at, pa.field(field.name, pa.string()), plain)
         return self._prepared(table).combine_chunks()
 
@@ -161,12 +161,12 @@ class _TextWriter(TableWriter):
 
     def encode_table(self, table: pa.Table) -> list[Any]:
         """Return the lines as bytes."""
-        return self._encode(table)
+        return self._pieces(table)
 
-    def _encode(self, table: pa.Table) -> list[Any]:
+    def _pieces(self, table: pa.Table) -> list[Any]:
         if size_of(table) > _MAX_TEXT_BYTES and len(table) > 1:
             middle = len(table) // 2
-            return self._encode(table.slice(0, middle)) + self._encode(table.slice(middle))
+            return self._pieces(table.slice(0, middle)) + self._pieces(table.slice(middle))
         return [_data(self._lines(table))] if len(table) else []
 
     @abstractmethod
@@ -196,8 +196,9 @@ class CsvWriter(_TextWriter):
 
     _begun = False
 
-    def _encode(self, table: pa.Table) -> list[Any]:
-        pieces = super()._encode(table)
+    def encode_table(self, table: pa.Table) -> list[Any]:
+        """Return the header, then the lines as bytes."""
+        pieces = self._pieces(table)
         if any(b"\0" in bytes(piece) for piece in pieces if _has_text(table)):
             raise InputError(
                 "the output",
@@ -216,13 +217,13 @@ class CsvWriter(_TextWriter):
     def _lines(self, table: pa.Table) -> pa.Array:
         cells = []
         for at, field in enumerate(table.schema):
-            texts = plain_text(_combined(table.column(at)), field)
-            is_text = _is_text(field.type) or pa.types.is_nested(field.type)
-            cells.append(self._cell(texts) if is_text or self._decodes(field) else texts)
+            texts = plain_text(combined(table.column(at)), field)
+            kind, types = field.type, pa.types
+            may_need_quotes = is_text(kind) or types.is_nested(kind) or types.is_temporal(kind)
+            if may_need_quotes or types.is_dictionary(kind):
+                texts = self._cell(texts)
+            cells.append(texts)
         return _joined(cells)
-
-    def _decodes(self, field: pa.Field) -> bool:
-        return bool(pa.types.is_dictionary(field.type) or pa.types.is_temporal(field.type))
 
     def _cell(self, texts: pa.Array) -> pa.Array:
         if self.format.spreadsheet:
@@ -248,7 +249,7 @@ def _joined(cells: list[pa.Array]) -> pa.Array:
 
 
 def _has_text(table: pa.Table) -> bool:
-    return any(_is_text(kind) or pa.types.is_nested(kind) for kind in table.schema.types)
+    return any(is_text(kind) or pa.types.is_nested(kind) for kind in table.schema.types)
 
 
 class JsonlWriter(_TextWriter):
@@ -257,7 +258,7 @@ class JsonlWriter(_TextWriter):
     def _lines(self, table: pa.Table) -> pa.Array:
         pieces: list[Any] = ["{"]
         for at, field in enumerate(table.schema):
-            texts = json_text(_combined(table.column(at)), field)
+            texts = json_text(combined(table.column(at)), field)
             key = json.dumps(field.name, ensure_ascii=False) + ": "
             if at:
                 key = f", {key}"
@@ -316,14 +317,6 @@ def as_table(columns: Mapping[str, Any]) -> pa.Table:
 
 
 # Values as text.
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def plain_text(column: pa.Array, field: pa.Field) -> pa.Array:
