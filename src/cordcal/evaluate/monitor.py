@@ -734,15 +734,8 @@ class Monitor:
         return monitor
 
 
-_STORED_AS_THEY_ARE = [
-    "alpha",
-    "tolerance",
-    "seed",
-    "model",
-    "baseline_rows",
-    "group_names",
-    "dropped",
-]
+_SETTINGS = ("alpha", "tolerance", "seed", "model")
+_STORED_AS_THEY_ARE = (*_SETTINGS, "baseline_rows", "group_names", "dropped")
 _CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
 
 
