@@ -138,24 +138,69 @@ def speed() -> None:
         print(f"{measure:16} {min(seconds[:2]) - min(seconds[2:]):8.3f}")
 
 
+def gaffke(values: np.ndarray, largest: float, rng: Rng) -> float:
+    """Return Gaffke's bound, which is shorter and has no proof for values that are not shares."""
+    points, counts = np.unique(np.append(values, largest), return_counts=True)
+    weight = rng.gamma(counts, size=(4000, len(points)))
+    return float(np.quantile(weight @ points / weight.sum(axis=1), 0.975))
+
+
+def bernstein(values: np.ndarray, lowest: float, largest: float) -> float:
+    """Return the empirical Bernstein bound of Maurer and Pontil (2009)."""
+    n, price = len(values), math.log(2.0 / 0.025)
+    error = math.sqrt(2.0 * values.var(ddof=1) * price / n)
+    return float(values.mean()) + error + 7.0 * (largest - lowest) * price / (3.0 * (n - 1))
+
+
 def increases(trials: int, rows: int = 1000) -> None:
     """Print how often the upper end of an increase covers it, where few rows changed."""
     print(f"\nUpper ends of an increase, {trials:,} trials of {rows:,} pairs; 97.5 % must cover")
-    print(f"{'changed rows':>14} {'covers':>10} {'mean upper end':>16} {'normal covers':>15}")
+    names = ("betting", "Gaffke", "Bernstein", "normal")
+    print(f"{'changed rows':>14}" + "".join(f"{name:>10} {'mean':>8}" for name in names))
     for share in (0.001, 0.003, 0.01, 0.1):
-        covered = normal = 0
-        ends = []
+        ends = np.empty((trials, len(names)))
         for number in range(trials):
             rng = np.random.default_rng([number, int(1e6 * share)])
             changed = rng.random(rows) < share
             loss = np.where(changed, rng.choice([1.0, -1.0], rows, p=[0.8, 0.2]), 0.0)
-            end = upper_mean(loss, 1.0, 0.025)
-            ends.append(end)
-            covered += end >= 0.6 * share
-            normal += loss.mean() + 1.96 * loss.std() / math.sqrt(rows) >= 0.6 * share
-        print(
-            f"{share:14.1%} {covered / trials:10.1%} {np.mean(ends):16.4%} {normal / trials:15.1%}"
-        )
+            ends[number] = (
+                upper_mean(loss, -1.0, 1.0, 0.025),
+                gaffke(loss, 1.0, rng),
+                bernstein(loss, -1.0, 1.0),
+                loss.mean() + 1.96 * loss.std() / math.sqrt(rows),
+            )
+        cells = zip((ends >= 0.6 * share).mean(axis=0), ends.mean(axis=0), strict=True)
+        print(f"{share:14.1%}" + "".join(f"{c:10.1%} {mean:8.3%}" for c, mean in cells), flush=True)
+
+
+def two_samples(trials: int) -> None:
+    """Print how often the upper end covers the increase between two samples of other rows."""
+    print(f"\nUpper ends of accuracy.increase, {trials:,} trials of two samples; 97.5 % must cover")
+    print(
+        f"{'errors before, now':>20} {'rows before, now':>18} {'covers':>8} {'mean':>8} {'true':>7}"
+    )
+    gate = [Gate("accuracy", 0.5, "max", "increase")]
+    for wrong in ((0.0, 0.001), (0.001, 0.001), (0.01, 0.02), (0.2, 0.2)):
+        for sizes in ((1000, 1000), (5000, 1000), (1000, 5000)):
+            ends = []
+            for number in range(trials):
+                rng = np.random.default_rng([number, *sizes])
+                labels = [rng.random(n) < share for n, share in zip(sizes, wrong, strict=True)]
+                scores = [
+                    np.column_stack([p := rng.uniform(0, 0.4, n), 1 - p])[:, ::-1] for n in sizes
+                ]
+                before = check(scores[0], labels[0].astype(int), gates=[], ids=np.arange(sizes[0]))
+                ids = np.arange(sizes[1]) + 10**6
+                now = check(
+                    scores[1], labels[1].astype(int), gates=gate, ids=ids, baseline=before.baseline
+                )
+                ends.append(now.verdicts[0].value)
+            true = wrong[1] - wrong[0]
+            print(
+                f"{wrong[0]:12.1%} {wrong[1]:7.1%} {sizes[0]:10,} {sizes[1]:7,} "
+                f"{np.mean(np.array(ends) >= true):8.1%} {np.mean(ends):8.3%} {true:7.1%}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
@@ -165,4 +210,5 @@ if __name__ == "__main__":
     options = parser.parse_args()
     speed()
     increases(options.trials)
+    two_samples(options.trials)
     levels(options.checks)

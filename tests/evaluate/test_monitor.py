@@ -339,6 +339,16 @@ def test_a_state_that_was_cut_or_edited_is_refused(
             cordcal.Monitor.load(path)
 
 
+def test_a_state_of_another_version_is_refused(
+    monitor: cordcal.Monitor, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("cordcal.evaluate.monitor._STATE_VERSION", 1)
+    monitor.save(tmp_path / "old.monitor")
+    monkeypatch.undo()
+    with refused("old.monitor", naming=["version 1", "version 2", "cordcal monitor init"]):
+        cordcal.Monitor.load(tmp_path / "old.monitor")
+
+
 def test_a_model_is_not_a_state_and_a_state_is_not_a_model(
     monitor: cordcal.Monitor, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -295,7 +295,10 @@ _SHARED = {"quiet": Annotated[bool, _QUIET], "verbose": Annotated[bool, _VERBOSE
 
 
 def add_command(
-    app: typer.Typer, command: Callable[..., None], *examples: str, exit_codes: str = ""
+    app: typer.Typer,
+    command: Callable[..., None],
+    *examples: str,
+    exit_codes: Mapping[int, str] | None = None,
 ) -> None:
     """Add a command with ``--quiet`` and ``--verbose``, and its examples below its help.
 
@@ -307,11 +310,11 @@ def add_command(
         The function to run; its parameters become options.
     *examples : str
         Example command lines, without ``cordcal``.
-    exit_codes : str
-        The meaning of its exit codes, if it differs from that of other commands.
+    exit_codes : mapping of int to str
+        The meaning of its exit codes, if it differs from that of other commands: a table.
     """
     paragraphs = [
-        *([exit_codes] if exit_codes else []),
+        *(f"Exit code {code}: {meaning}" for code, meaning in (exit_codes or {}).items()),
         *(f"Example: cordcal {example}" for example in examples),
     ]
     # Lines of a docstring are joined: typer would keep their ends in narrower terminals.

@@ -53,7 +53,11 @@ def register(app: typer.Typer) -> None:
         app,
         check,
         "check scores.npz --original scores.npz --max tpcr=0 --max nll=9",
-        exit_codes="Exit codes: 0 every gate passes; 1 a gate fails; 2 a gate cannot be evaluated.",
+        exit_codes={
+            0: "every gate passes; nothing to do.",
+            1: "a gate fails; stop the release.",
+            2: "a gate cannot be evaluated, or the input is wrong; look at the message.",
+        },
     )
 
 

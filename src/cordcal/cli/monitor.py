@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from cordcal.evaluate.results import MonitorStatus
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
-_EXIT_CODES_HELP = "Exit codes: 0 holds; 1 alarm; 2 no rows yet, or the input is wrong."
+_EXIT_CODES_HELP = {
+    0: "it holds; nothing to do.",
+    1: "an alarm, until it is acknowledged; send the output to somebody.",
+    2: "no rows yet, or the input is wrong; look at the message, the state is unchanged.",
+}
 
 StateArgument = Annotated[
     Path, typer.Argument(metavar="STATE", help="File of the monitor's state.")

@@ -711,12 +711,25 @@ def _bounded_margin(
     losses: Sequence[Vector], largest: float, paired: bool, clusters: Classes | None
 ) -> float:
     """Return how far above the mean increase the upper end of its 95 % interval is."""
-    level = 0.025
     now, before = losses
+    increase = float(now.mean() - before.mean())
     if paired:
-        increase = now - before
-        return upper_mean(increase, largest, level, clusters) - float(increase.mean())
-    # Two samples: the margins of both ends add up as standard errors do.
-    above = upper_mean(now, largest, level, clusters) - float(now.mean())
-    below = upper_mean(-before, 0.0, level) + float(before.mean())
-    return math.hypot(above, below)
+        now, before = now - before, np.zeros(1)
+    lowest, highest = -largest, largest
+    if clusters is not None:
+        # Clusters are independent: sums over them count, scaled to the mean of rows.
+        _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        scale = len(sizes) / len(now)
+        now = np.asarray(np.bincount(number, now * scale), dtype=np.float64)
+        highest *= scale * int(sizes.max())
+        lowest = -highest if paired else -largest
+    if not paired:
+        # Two samples become one of differences: rows of one minus means of blocks of the other.
+        count, rng = min(len(now), len(before)), np.random.default_rng(0)
+        now, before = (_block_means(rng.permutation(part), count) for part in (now, before))
+    return upper_mean(now - before, lowest, highest, 0.025) - increase
+
+
+def _block_means(values: Vector, blocks: int) -> Vector:
+    block = np.arange(len(values)) * blocks // len(values)
+    return np.asarray(np.bincount(block, values) / np.bincount(block), dtype=np.float64)

@@ -50,6 +50,8 @@ MAX_REMEMBERED = 1_000_000
 # Parts of the evidence smaller than this are not listed.
 _MIN_SHARE = 0.05
 _STATE_KIND = "monitor"
+# 2: rows are identified by the text of their id, and batches by their content.
+_STATE_VERSION = 2
 _REMEDY = "restore it from a backup, or begin again with `cordcal monitor init`"
 # Batches whose rows carry fewer bits can be equal by chance: a million pairs of batches with as
 # many are all different with probability 0.9998.
@@ -665,14 +667,9 @@ class Monitor:
         for period in periods:
             del period["predicted"]
         body = {
-            "alpha": self.alpha,
-            "tolerance": self.tolerance,
-            "seed": self.seed,
-            "model": self.model,
+            "version": _STATE_VERSION,
+            **{name: getattr(self, name) for name in _STORED_AS_THEY_ARE},
             "class_names": self.class_names,
-            "baseline_rows": self.baseline_rows,
-            "group_names": self.group_names,
-            "dropped": self.dropped,
             "batches": self._batches,
             "alarms": [asdict(alarm) for alarm in self.alarms],
             "periods": periods,
@@ -688,16 +685,20 @@ class Monitor:
 
     @classmethod
     def _from_state(cls, arrays: Arrays, body: dict[str, Any]) -> Self:
+        if body.get("version") != _STATE_VERSION:
+            raise InputError(
+                "state",
+                f"is a state of version {body.get('version', 1)}, this cordcal reads version "
+                f"{_STATE_VERSION}: rows are identified in another way",
+                "begin again with `cordcal monitor init`",
+            )
         monitor = cls.__new__(cls)
+        for name in _STORED_AS_THEY_ARE:
+            setattr(monitor, name, body[name])
         names = body["class_names"]
         monitor.class_names = None if names is None else tuple(names)
-        monitor.alpha, monitor.tolerance = float(body["alpha"]), float(body["tolerance"])
-        monitor.seed, monitor.model = int(body["seed"]), body["model"]
-        monitor.baseline_rows = int(body["baseline_rows"])
         monitor.baseline_counts, monitor._newest = arrays["baseline_counts"], arrays["newest"]
         monitor.n_classes = len(monitor.baseline_counts)
-        monitor.group_names = list(body["group_names"])
-        monitor.dropped = int(body["dropped"])
         monitor._batches = dict(body["batches"])
         monitor.alarms = [Alarm(**alarm) for alarm in body["alarms"]]
         monitor.periods = [
@@ -733,6 +734,8 @@ class Monitor:
         return monitor
 
 
+_SETTINGS = ("alpha", "tolerance", "seed", "model")
+_STORED_AS_THEY_ARE = (*_SETTINGS, "baseline_rows", "group_names", "dropped")
 _CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
 
 

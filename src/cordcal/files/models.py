@@ -333,6 +333,8 @@ def read_state(
         )
     try:
         return build(arrays, body)
+    except InputError as error:
+        raise error.with_argument(name) from None
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(name, f"is not a whole {kind} ({error!r})", remedy) from error
 
