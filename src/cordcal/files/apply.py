@@ -220,10 +220,18 @@ class CalibratedRows(ModelApplication):
         mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
         columns = {"act": certificate.accepts_confidence(mass, outputs.prediction)}
         if self.options.audit is not None:
-            # By the scores, so that neither batches nor parts decide which rows are drawn.
-            drawn = row_digests(batch.values, seed=1) < self.options.audit * 2.0**64
+            # By scores and row numbers, so that batches do not decide which rows are drawn.
+            rows = np.column_stack([batch.values, batch.numbers])
+            drawn = _mixed(row_digests(rows, seed=1)) < self.options.audit * 2.0**64
             columns["audit"] = columns["act"] & drawn
         return columns
+
+
+def _mixed(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the digests with evenly distributed bits (the finaliser of SplitMix64)."""
+    mixed = (digests ^ (digests >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 class RepairedRows(ModelApplication):

@@ -1,0 +1,79 @@
+"""Certificates in models: stored, applied, renewed, and refused for rows of the fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cordcal
+from errors import refused
+
+
+def rows(n: int = 1500, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    return 3.0 * np.eye(3)[labels] + rng.normal(size=(n, 3)), labels
+
+
+@pytest.fixture(scope="module")
+def model() -> cordcal.PreservingCalibrator:
+    logits, labels = rows()
+    fitted = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    fitted.certify(*rows(seed=1), 0.02)
+    return fitted
+
+
+def test_the_model_accepts_what_its_certificate_accepts(model) -> None:
+    logits, labels = rows(seed=2)
+    accepted = model.accepts(logits)
+    assert (accepted == model.certificate_.accepts(model.predict_proba(logits))).all()
+    assert 0.3 < accepted.mean() < 1.0
+    assert model.certificate_.caveats == ()
+    again = cordcal.certify(model.predict_proba(rows(seed=1)[0]), rows(seed=1)[1], 0.02)
+    assert again.parts == model.certificate_.parts
+
+
+def test_the_file_keeps_the_certificate(model, tmp_path) -> None:
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    logits, _ = rows(seed=2)
+    assert (loaded.accepts(logits) == model.accepts(logits)).all()
+    assert loaded.certificate_.model == loaded.digest() == model.digest()
+
+
+def test_a_certificate_of_another_model_is_refused(model, tmp_path) -> None:
+    other = cordcal.PreservingCalibrator("ts").fit(*rows(seed=5))
+    other.certificate_ = model.certificate_
+    cordcal.save(other, tmp_path / "model.safetensors")
+    with refused(naming="another model"):
+        cordcal.load(tmp_path / "model.safetensors")
+
+
+def test_rows_of_the_fit_are_recognised() -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    with refused("model", naming="no certificate"):
+        model.accepts(logits)
+    certificate = model.certify(logits[:500], labels[:500], 0.05)
+    assert certificate.caveats[0].startswith("500 of 500 rows")
+    ids = np.arange(len(labels))
+    model.fit(logits, labels, ids=ids)
+    assert model.certificate_ is None
+    with refused("ids", rows=[0]):
+        model.certify(logits[:500], labels[:500], 0.05, ids=np.r_[7, ids[1:500] + 5000])
+    assert model.certificate_ is None
+    assert model.certify(logits[:500], labels[:500], 0.05, ids=ids[:500] + 5000).caveats == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rule": [1, 1, 3]}, {"preserve": "ranking"}, {"repair": "lift", "prefer": "likelihood"}],
+)
+def test_other_options_are_certified_alike(options) -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts", **options).fit(logits, labels)
+    certificate = model.certify(*rows(seed=1), 0.05, by="class")
+    new, truth = rows(4000, seed=3)
+    accepted = model.accepts(new)
+    assert (accepted == certificate.accepts(model.predict_proba(new))).all()
+    assert (model.predict(new)[accepted] != truth[accepted]).mean() <= 0.05
