@@ -24,7 +24,7 @@ def model() -> cordcal.PreservingCalibrator:
 
 
 def test_the_model_accepts_what_its_certificate_accepts(model) -> None:
-    logits, labels = rows(seed=2)
+    logits, _ = rows(seed=2)
     accepted = model.accepts(logits)
     assert (accepted == model.certificate_.accepts(model.predict_proba(logits))).all()
     assert 0.3 < accepted.mean() < 1.0
@@ -77,3 +77,21 @@ def test_other_options_are_certified_alike(options) -> None:
     accepted = model.accepts(new)
     assert (accepted == certificate.accepts(model.predict_proba(new))).all()
     assert (model.predict(new)[accepted] != truth[accepted]).mean() <= 0.05
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_graphs_and_modules_act_alike(by, tmp_path) -> None:
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    import cordcal.onnx
+    import cordcal.torch
+
+    model = cordcal.PreservingCalibrator("ts").fit(*rows())
+    model.certify(*rows(seed=1), 0.02, by=by)
+    logits = rows(400, seed=2)[0]
+    expected = model.accepts(logits)
+    module = cordcal.torch.PreservingModule(model)
+    assert (module.accepts(torch.tensor(logits)).numpy() == expected).all()
+    cordcal.onnx.export(model, tmp_path / "model.onnx", dtype="float64")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    assert (session.run(["act"], {"logits": logits})[0] == expected).all()
+    assert 0 < expected.sum() < len(expected)

@@ -182,6 +182,13 @@ class Certificate(Record):
         """Return the threshold of each part; more than one where nothing goes through."""
         return _as_levels([part.threshold for part in self.parts])
 
+    def class_thresholds(self) -> Vector | None:
+        """Return a threshold per class, 2 where nothing goes through; None with groups."""
+        if self.by == "group":
+            return None
+        levels = np.minimum(self.thresholds(), 2.0)
+        return levels if self.by == "class" else np.repeat(levels, self.n_classes)
+
     @property
     def prediction_rule(self) -> PredictionRule | None:
         """The rule by which the probabilities predict; None for the argmax."""
