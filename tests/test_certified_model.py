@@ -95,3 +95,46 @@ def test_graphs_and_modules_act_alike(by, tmp_path) -> None:
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
     assert (session.run(["act"], {"logits": logits})[0] == expected).all()
     assert 0 < expected.sum() < len(expected)
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_a_certificate_is_violated_or_renewed(model, by) -> None:
+    certificate = cordcal.certify(model.predict_proba(rows(seed=1)[0]), rows(seed=1)[1], by=by)
+    good, labels = rows(6000, seed=4)
+    good = model.predict_proba(good)
+    bad = np.where(np.random.default_rng(0).random(6000) < 0.1, (labels + 1) % 3, labels)
+    assert certificate.recheck(good, labels, "violated").passed
+    assert certificate.recheck(good, labels, "renewed").passed
+    assert not certificate.recheck(good, bad, "violated").passed
+    # Ten rows are evidence of nothing.
+    assert certificate.recheck(good[:10], labels[:10], "violated").passed
+    assert not certificate.recheck(good[:10], labels[:10], "renewed").passed
+
+
+def test_the_monitor_watches_acted_rows(model, tmp_path) -> None:
+    logits, labels = rows(3000, seed=6)
+    probabilities = model.predict_proba(logits)
+    monitor = cordcal.Monitor(probabilities, certificate=model.certificate_)
+    assert monitor.limit == pytest.approx(60.0)
+    assert monitor.add(probabilities, labels).verdict == "holds"
+    assert monitor.status.acted == int(model.accepts(logits).sum())
+    monitor.save(tmp_path / "state.monitor")
+    monitor = cordcal.Monitor.load(tmp_path / "state.monitor")
+    new, truth = rows(3000, seed=7)
+    wrong = np.where(np.random.default_rng(1).random(3000) < 0.05, (truth + 1) % 3, truth)
+    status = monitor.add(model.predict_proba(new), wrong)
+    assert "act" in [alarm.test for alarm in status.alarms]
+    assert "more acted predictions are wrong" in str(status)
+    monitor.acknowledge()
+    assert monitor.status.acted == 0
+
+
+def test_the_third_test_keeps_its_level_at_every_look() -> None:
+    from cordcal.evaluate.evidence import ActEvidence
+
+    rng = np.random.default_rng(8)
+    alarms = sum(
+        ActEvidence(0.1).update(rng.random(1500) < 0.1, np.log(20.0)) is not None
+        for _ in range(400)
+    )
+    assert alarms <= 400 * 0.05 + 2 * (400 * 0.05 * 0.95) ** 0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ ALL = "all"
 """The name of the part with all rows."""
 
 By = Literal["all", "class", "group"]
+Question = Literal["violated", "renewed"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,46 @@ class CertifiedPart(Record):
         return (
             f"{self.name}: {100.0 * self.share:.1f} % go through, at {100.0 * self.threshold:.10g} "
             f"% confidence or more ({self.errors:,} of {self.accepted:,} wrong here)"
+        )
+
+
+@dataclass(frozen=True)
+class Recheck(Record):
+    """A certificate on new labelled rows.
+
+    Attributes
+    ----------
+    question : {"violated", "renewed"}
+        Whether there is evidence against the certificate, or whether it is certified again.
+    passed : bool
+        Not violated; or renewed.
+    parts : tuple of CertifiedPart
+        The thresholds of the certificate, with the rows and errors of the new rows.
+    p_value : float
+        The smallest p-value of the parts, or for ``"renewed"`` the largest.
+    level : float
+        What a p-value is compared with: δ over the number of parts.
+    """
+
+    question: Question
+    passed: bool
+    parts: tuple[CertifiedPart, ...]
+    p_value: float
+    level: float
+
+    def __str__(self) -> str:
+        answer = {
+            ("violated", True): "the certificate is not violated",
+            ("violated", False): "the certificate is violated",
+            ("renewed", True): "the certificate is renewed",
+            ("renewed", False): "the certificate is not renewed",
+        }[self.question, self.passed]
+        errors, rows = (
+            sum(getattr(part, name) for part in self.parts) for name in ("errors", "accepted")
+        )
+        return (
+            f"{answer}: {errors:,} of {rows:,} acted predictions are wrong "
+            f"(p = {self.p_value:.2g}, level {self.level:.2g})"
         )
 
 
@@ -177,6 +218,61 @@ class Certificate(Record):
         else:
             levels = self.thresholds()[0]
         return np.asarray(confidence >= levels)
+
+    def recheck(
+        self,
+        probabilities: ArrayLike,
+        labels: ArrayLike,
+        question: Question,
+        *,
+        prediction: ArrayLike | None = None,
+        groups: Any = None,
+    ) -> Recheck:
+        """Answer a question about the certificate by new labelled rows.
+
+        Parameters
+        ----------
+        probabilities, labels, prediction, groups : array_like
+            New rows, as for `certify` and `accepts`.
+        question : {"violated", "renewed"}
+            ``"violated"`` fails only on evidence that more predictions are wrong than promised;
+            ``"renewed"`` fails unless these rows certify the same thresholds again.
+
+        Returns
+        -------
+        recheck : Recheck
+            The answer.
+        """
+        if question not in ("violated", "renewed"):
+            raise InputError("question", f"is {question!r}", "use violated or renewed")
+        certified = [part for part in self.parts if part.threshold is not None]
+        if not certified:
+            raise InputError("certificate", "lets nothing through", "certify on more rows")
+        rows = match(
+            {"probabilities": probabilities}, labels=labels, prediction=prediction, groups=groups
+        )
+        array = to_numpy(as_matrix(rows.matrices[0], "probabilities"))
+        accepted = self.accepts(array, prediction=rows.prediction, groups=rows.groups)
+        predicted = _predictions(array, rows.prediction, self.prediction_rule)
+        wrong = predicted != check_predictions(rows.labels, *array.shape, "labels")
+        names = np.full(len(array), ALL)
+        if self.by == "class":
+            names = np.array([part.name for part in self.parts])[predicted]
+        elif self.by == "group":
+            names = as_groups(rows.groups, len(array)).astype(str)
+        parts, values = [], []
+        for part in certified:
+            inside = names == part.name
+            acted = inside & accepted
+            count, errors = int(acted.sum()), int((acted & wrong).sum())
+            parts.append(replace(part, rows=int(inside.sum()), accepted=count, errors=errors))
+            low = float(tail(errors, count, self.error)) if count else 1.0
+            high = 1.0 - float(tail(errors - 1, count, self.error)) if errors else 1.0
+            values.append(high if question == "violated" else low)
+        level = (1.0 - self.confidence) / len(certified)
+        value = min(values) if question == "violated" else max(values)
+        passed = value > level if question == "violated" else value <= level
+        return Recheck(question, passed, tuple(parts), value, level)
 
     def thresholds(self) -> Vector:
         """Return the threshold of each part; more than one where nothing goes through."""
