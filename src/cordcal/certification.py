@@ -254,7 +254,7 @@ class Certificate(Record):
         array = to_numpy(as_matrix(rows.matrices[0], "probabilities"))
         accepted = self.accepts(array, prediction=rows.prediction, groups=rows.groups)
         predicted = _predictions(array, rows.prediction, self.prediction_rule)
-        wrong = predicted != check_predictions(rows.labels, *array.shape, "labels")
+        wrong = predicted != check_predictions(rows.labels, len(array), self.n_classes, "labels")
         names = np.full(len(array), ALL)
         if self.by == "class":
             names = np.array([part.name for part in self.parts])[predicted]
@@ -411,7 +411,7 @@ def certify(
     checked_rule = None
     if rule is not None:
         checked_rule = check_rule(rule, array.shape[1], "probabilities", rows.class_names)
-    truth = check_predictions(rows.labels, *array.shape, "labels")
+    truth = check_predictions(rows.labels, len(array), array.shape[1], "labels")
     predicted = _predictions(array, rows.prediction, checked_rule)
     kind, part_of, names = _parts(by, rows.groups, predicted, array.shape[1], rows.class_names)
     parts = certify_rows(

@@ -189,6 +189,12 @@ def apply(
         class_names = first.class_names or second.class_names
         files = [first, second]
     share = None if audit is None else _audit_share(audit, model, fitted)
+    certificate = getattr(fitted, "certificate_", None)
+    if certificate is not None and certificate.by == "group":
+        echo_info(
+            f"{model} is certified by group, so there is no column act: use model.accepts(scores, "
+            "groups=groups) in Python"
+        )
     options = ApplyOptions(
         class_names=class_names,
         names=names,

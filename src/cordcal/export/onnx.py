@@ -293,7 +293,8 @@ def _check_calibration(
     outputs = Outputs(direct, repaired, label.astype(np.intp))
     _check_outputs(outputs, model, rows, dtype, input)
     if "act" in [output.name for output in proto.graph.output]:
-        _check_act(*_run(proto, ["act"], {input: rows}), outputs, model)
+        (act,) = _run(proto, ["act"], {input: rows})
+        _check_act(act.astype(bool), outputs, model)
     return len(rows)
 
 

@@ -152,7 +152,7 @@ class PreservingModule(nn.Module):
             )
         repaired = self._rows(self(logits)).to(_widest(logits.device))
         prediction = torch.argmax(self._rows(logits), dim=1)
-        act = reaches_threshold(repaired, prediction, self.act_thresholds, xp=xp)
+        act: Tensor = reaches_threshold(repaired, prediction, self.act_thresholds, xp=xp)
         return act.reshape(logits.movedim(self.axis, -1).shape[:-1])
 
     def extra_repr(self) -> str:

@@ -215,7 +215,7 @@ class CalibratedRows(ModelApplication):
     def _act_columns(self, batch: Batch, outputs: Outputs) -> dict[str, NumPyArray]:
         """Return which predictions to act on, if the model has a certificate."""
         certificate = self.model.certificate_
-        if certificate is None:
+        if certificate is None or certificate.by == "group":
             return {}
         mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
         columns = {"act": certificate.accepts_confidence(mass, outputs.prediction)}
