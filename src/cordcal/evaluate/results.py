@@ -739,6 +739,8 @@ class ReportData:
         Bounds of error rates that hold together, in an audit of labelled rows.
     certified_level : str
         Their common confidence.
+    act : mapping of output to tuple of float
+        The share of predictions that may act at a certified error of 1, 2, 5 and 10 %.
     """
 
     n_calibration: int | None
@@ -765,6 +767,7 @@ class ReportData:
     files: tuple[FileDigest, ...] = ()
     certified: tuple[CertifiedErrorRate, ...] = ()
     certified_level: str = ""
+    act: Mapping[Output, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def has_labels(self) -> bool:

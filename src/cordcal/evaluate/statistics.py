@@ -370,6 +370,39 @@ def _sentence(test: LikelihoodRatio) -> str:
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
+# Error rates at which comparisons state the share that may act.
+ACT_ERRORS = (0.01, 0.02, 0.05, 0.10)
+
+
+def act_shares(splits: Sequence[LabelledRows], seed: int) -> tuple[float, ...]:
+    """Return the share of predictions that may act at each of `ACT_ERRORS`.
+
+    Half of the rows certify, the share is counted on the others: the mean over the splits.
+
+    Parameters
+    ----------
+    splits : sequence of LabelledRows
+        The evaluation rows of each split.
+    seed : int
+        Seed of the division into halves, which is the same for all outputs.
+
+    Returns
+    -------
+    shares : tuple of float
+        One per error rate; 0 if nothing can be certified.
+    """
+    shares = np.zeros((len(splits), len(ACT_ERRORS)))
+    for at, rows in enumerate(splits):
+        order = np.random.default_rng(seed).permutation(len(rows.confidence))
+        first, second = np.array_split(order, 2)
+        for column, error in enumerate(ACT_ERRORS):
+            wrong = ~rows.correct[first]
+            (part,) = certify_rows(rows.confidence[first], wrong, error, 0.05)
+            if part.threshold is not None:
+                shares[at, column] = (rows.confidence[second] >= part.threshold).mean()
+    return tuple(shares.mean(axis=0).tolist())
+
+
 def certified_error_rates(
     rows: LabelledRows, *, alpha: float = 0.05, clusters: Classes | None = None
 ) -> tuple[CertifiedErrorRate, ...]:
