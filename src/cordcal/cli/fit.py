@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         fit,
         "fit scores.npz --output model.safetensors",
         "fit scores.npz --calibrator svs --repair lift",
-        "fit scores.npz --certify 2% --hold-out 30%",
+        "fit scores.npz --certify 5% --hold-out 30%",
         "fit --original p.npz --direct q.npz --output cord.safetensors",
     )
 
