@@ -15,6 +15,7 @@ from cordcal._version import __version__
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Audit": "cordcal.evaluate.audit",
+    "Certificate": "cordcal.certification",
     "Comparison": "cordcal.evaluate.comparison",
     "PrecomputedProbabilities": "cordcal.calibrators.adapters",
     "Lift": "cordcal.repair",
@@ -25,6 +26,7 @@ _EXPORTS: dict[str, str | None] = {
     "Outputs": "cordcal.preserving",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
+    "certify": "cordcal.certification",
     "check": "cordcal.evaluate.gates",
     "compare": "cordcal.evaluate.compare",
     "files": None,
@@ -43,6 +45,7 @@ _EXPORTS: dict[str, str | None] = {
 __all__ = [
     "CORD",
     "Audit",
+    "Certificate",
     "Comparison",
     "InputError",
     "Lift",
@@ -54,6 +57,7 @@ __all__ = [
     "__version__",
     "audit",
     "calibrators",
+    "certify",
     "check",
     "compare",
     "files",
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
     from cordcal import calibrators, files, llm, metrics, onnx, plots, repair, sklearn, torch
     from cordcal._errors import InputError
     from cordcal.calibrators.adapters import PrecomputedProbabilities
+    from cordcal.certification import Certificate, certify
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
     from cordcal.evaluate.comparison import Comparison

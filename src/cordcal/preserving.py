@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -11,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.arrays import array_like, dtype_name, to_numpy
+from cordcal._numeric.arrays import array_like, dtype_name, row_digests, to_numpy
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
     Arrays,
+    Flags,
     Floats,
     Kind,
     Labels,
@@ -53,6 +56,7 @@ from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
+from cordcal.certification import Certificate, certify
 from cordcal.repair import (
     CORD,
     ConfidenceGap,
@@ -69,6 +73,8 @@ from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # Confidence and accuracy are compared on rows with this many entries: 100,000 rows of ten classes.
 _MOST_MEASURED = 1_000_000
+# Digests of the rows of the fit that a model keeps, the smallest ones: 80 KB in a file.
+_MAX_FIT_ROWS = 10_000
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
 
@@ -159,6 +165,8 @@ class PreservingCalibrator(Estimator):
     confidence_ : ConfidenceGap or None
         Confidence minus accuracy on the calibration rows before and after, and how many
         predictions are kept against the evidence; None without labels.
+    certificate_ : Certificate or None
+        What `certify` found on rows that were not used to fit; None before.
     n_classes_ : int
         Number of classes.
     classes_ : ndarray of shape (K,)
@@ -186,6 +194,10 @@ class PreservingCalibrator(Estimator):
     columns_: list[str] | None
     learnt_rule_: LearntRule | None = None
     confidence_: ConfidenceGap | None = None
+    certificate_: Certificate | None = None
+    # Digests of rows of the fit, by their scores or by ids; None for models without them.
+    _fit_rows: npt.NDArray[np.uint64] | None = None
+    _fit_ids = False
     # Whether fit had predictions that need not be the argmax of the scores.
     needs_prediction_ = False
     # The names that fit's labels used, from class_names or from a data frame.
@@ -219,6 +231,7 @@ class PreservingCalibrator(Estimator):
         *,
         prediction: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
     ) -> Self:
@@ -240,6 +253,8 @@ class PreservingCalibrator(Estimator):
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
+        ids : array_like of shape (n,), optional
+            What identifies the rows, so that `certify` can refuse rows of the fit.
         axis : int, optional
             The dimension of the classes, for dense scores such as (B, K, H, W). Labels and
             weights then have the shape without that dimension.
@@ -266,6 +281,7 @@ class PreservingCalibrator(Estimator):
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
+            ids=ids,
             ignore_index=ignore_index,
         )
         (scores,), labels, columns = rows.matrices, rows.labels, rows.columns
@@ -302,6 +318,9 @@ class PreservingCalibrator(Estimator):
                 prediction_given=prediction is not None,
             )
         self.confidence_ = self._measure_confidence(original, truth, weight)
+        self._fit_ids = ids is not None
+        digests = _id_digests(rows.ids) if ids is not None else row_digests(original.raw)
+        self._fit_rows = np.unique(digests)[:_MAX_FIT_ROWS]
         is_lifted = isinstance(self.repair_, Lift)
         if self.confidence_ is not None and is_lifted and not caveats:
             warn_about(bound_caveats(self.confidence_.sentence))
@@ -376,8 +395,142 @@ class PreservingCalibrator(Estimator):
             learnt_rule_=learnt,
             _label_names=label_names,
             needs_prediction_=prediction_given,
+            certificate_=None,
+            _fit_rows=None,
         )
         return self
+
+    def certify(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        error: float = 0.02,
+        *,
+        confidence: float = 0.95,
+        by: Literal["class"] | ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Certificate:
+        """Find and store the thresholds above which predictions may be acted on.
+
+        Parameters
+        ----------
+        scores, labels : array_like
+            Rows that were not used to fit.
+        error, confidence, by, clusters
+            As for `cordcal.certify`.
+        prediction : array_like of shape (n,), optional
+            As for `predict_proba`.
+        ids : array_like of shape (n,), optional
+            What identifies the rows.  If `fit` had ids, rows of the fit are refused.  Otherwise
+            rows whose scores equal those of a row of the fit are counted in a caveat.
+
+        Returns
+        -------
+        certificate : Certificate
+            Also stored as ``certificate_``, and in the model file.
+        """
+        self._check_fitted("repair_")
+        groups = None if by is None or isinstance(by, str) else by
+        names = self.output_names()
+        rows = match(
+            {"scores": scores},
+            fitted_names=self.columns_ if names is None else names,
+            fitted_source="fit" if self.class_names is None else "class_names",
+            labels=labels,
+            prediction=prediction,
+            groups=groups,
+            clusters=clusters,
+            ids=ids,
+        )
+        original = self._checked(rows.matrices[0], rows.prediction)
+        caveats = self._find_fit_rows(original, None if ids is None else rows.ids)
+        outputs = self.predict_checked(original)
+        certificate = certify(
+            outputs.repaired,
+            check_predictions(rows.labels, *original.shape, "labels"),
+            error,
+            confidence=confidence,
+            by=by if groups is None else rows.groups,
+            prediction=outputs.prediction,
+            clusters=rows.clusters,
+        )
+        parts = certificate.parts
+        if certificate.by == "class" and names is not None:
+            parts = tuple(
+                replace(part, name=str(name)) for part, name in zip(parts, names, strict=True)
+            )
+        self.certificate_ = replace(
+            certificate,
+            parts=parts,
+            rule=None if self.rule_ is None else tuple(self.rule_.weights.tolist()),
+            needs_prediction=self.needs_prediction_,
+            caveats=caveats,
+            model=self.digest(),
+        )
+        return self.certificate_
+
+    def accepts(
+        self, scores: ArrayLike, *, prediction: ArrayLike | None = None, groups: Any = None
+    ) -> Flags:
+        """Return for each row whether its prediction may be acted on; see `certify`.
+
+        Parameters
+        ----------
+        scores, prediction : array_like
+            As for `predict_proba`.
+        groups : array_like of shape (n,), optional
+            The group of each row, if the certificate is by group.
+
+        Returns
+        -------
+        accepted : ndarray of bool of shape (n,)
+            True for the predictions to act on.
+        """
+        self._check_fitted("repair_")
+        if self.certificate_ is None:
+            raise InputError("model", "has no certificate", "call model.certify(scores, labels)")
+        rows = self._match(scores, prediction)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        outputs = self.predict_checked(original)
+        mass = outputs.repaired[np.arange(original.rows), outputs.prediction]
+        return self.certificate_.accepts_confidence(mass, outputs.prediction, groups)
+
+    def _find_fit_rows(self, original: CheckedScores, ids: Any) -> tuple[str, ...]:
+        """Refuse rows of the fit by their ids, or count equal score vectors in a caveat."""
+        if self._fit_rows is None or not len(self._fit_rows):
+            return ("it is not known which rows were used to fit",)
+        if self._fit_ids and ids is None:
+            return ("fit had ids, but these rows have none, so rows of the fit are not recognised",)
+        digests = _id_digests(ids) if self._fit_ids else row_digests(original.raw)
+        # Only the smallest digests were kept, so only those are compared.
+        is_kept = len(self._fit_rows) < _MAX_FIT_ROWS or digests <= self._fit_rows[-1]
+        repeated = np.isin(digests, self._fit_rows) & is_kept
+        if not repeated.any():
+            return ()
+        if self._fit_ids:
+            raise InputError(
+                "ids",
+                "has rows that were used to fit",
+                "certify on other rows",
+                rows=np.flatnonzero(repeated),
+                detail="was used to fit",
+            )
+        return (
+            f"{int(repeated.sum()):,} of {len(digests):,} rows have the scores of a row that was "
+            f"used to fit; if they are the same rows, the promise does not hold",
+        )
+
+    def digest(self) -> str:
+        """Return a digest of everything that the probabilities depend on."""
+        if not isinstance(self.calibrator_, Calibrator):
+            return "foreign"
+        arrays, meta = self._own_state()
+        whole = hashlib.sha256(json.dumps(meta, sort_keys=True, default=str).encode())
+        for name, array in sorted(arrays.items()):
+            whole.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()[:16]
 
     def predict_proba(
         self,
@@ -694,6 +847,16 @@ class PreservingCalibrator(Estimator):
                 f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
                 f"needs, and keep the calibrator in its own format"
             )
+        arrays, meta = self._own_state()
+        if self._fit_rows is not None:
+            arrays["fit_rows"] = self._fit_rows
+            meta["fit_ids"] = self._fit_ids
+        if self.certificate_ is not None:
+            meta["certificate"] = self.certificate_.to_state()
+        return arrays, meta
+
+    def _own_state(self) -> tuple[Arrays, Meta]:
+        """Return what the probabilities depend on."""
         calibrator_arrays, calibrator_meta = self.calibrator_.to_state()
         repair_arrays, repair_meta = self.repair_.to_state()
         names = self.output_names()
@@ -726,6 +889,13 @@ class PreservingCalibrator(Estimator):
             repair = CORD.from_state(arrays, meta["cord"])
         model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
         model.needs_prediction_ = bool(meta.get("prediction_given", False))
+        model._fit_rows = arrays.get("fit_rows")
+        model._fit_ids = bool(meta.get("fit_ids", False))
+        if "certificate" in meta:
+            certificate = Certificate.from_state(meta["certificate"])
+            if certificate.model != model.digest():
+                raise InputError("certificate", "is that of another model", "certify it again")
+            model.certificate_ = certificate
         return model
 
     @classmethod
@@ -796,6 +966,13 @@ def new_repair(
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
         raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
     return Lift(**own)
+
+
+def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
+    """Return a digest of each id, as its text."""
+    texts = [str(value).encode("utf-8", "surrogatepass") for value in to_numpy(ids, "ids").tolist()]
+    digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

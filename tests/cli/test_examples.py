@@ -33,6 +33,7 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     """The files that the examples speak of."""
     direct = softmax(0.5 * logits + [0.0, 0.4, -0.4], axis=1)
     np.savez(tmp_path / "scores.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "held-out.npz", logits=logits, labels=labels)
     np.savez(tmp_path / "new.npz", logits=logits[:50])
     np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
     np.savez(tmp_path / "q.npz", direct=direct)
@@ -80,7 +81,7 @@ def test_example(call, tmp_path: Path, example: str) -> None:
     arguments = shlex.split(example)
     if arguments[0] == "export":
         pytest.importorskip("onnxruntime")
-    if arguments[0] in ("apply", "export"):
+    if arguments[0] in ("apply", "certify", "export"):
         repair = arguments[1].startswith("cord")
         fits = [text for text in EXAMPLES if text.startswith("fit")]
         made = next(text for text in fits if ("--original" in text) == repair)

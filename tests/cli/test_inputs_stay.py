@@ -28,6 +28,7 @@ NO_FILES = {
     "options", "join", "missing", "variants", "normalize",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error", "start_from",
+    "certify", "hold_out", "audit", "error", "confidence",
 }  # fmt: skip
 
 

@@ -12,7 +12,19 @@ import typer
 
 import cordcal
 from cordcal._errors import write_options_as
-from cordcal.cli import answers, apply, audit, check, compare, demo, export, fit, info, monitor
+from cordcal.cli import (
+    answers,
+    apply,
+    audit,
+    certify,
+    check,
+    compare,
+    demo,
+    export,
+    fit,
+    info,
+    monitor,
+)
 from cordcal.cli._console import (
     VERBOSITY,
     as_command_option,
@@ -77,7 +89,9 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, check, monitor, compare, fit, apply, answers, export, info):
+for _command in (
+    *(demo, audit, check, monitor, compare, fit, certify, apply, answers, export, info),
+):
     _command.register(app)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -95,6 +95,15 @@ def apply(
     explain: Annotated[
         bool, typer.Option("--explain", help="Add columns that explain each row's repair.")
     ] = False,
+    audit: Annotated[
+        str | None,
+        typer.Option(
+            "--audit",
+            metavar="SHARE",
+            help="Add the column audit: a random share of the rows to act on, for a person to "
+            "label; monitor uses those.",
+        ),
+    ] = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Copy the scores to the output, too.")
@@ -179,6 +188,13 @@ def apply(
         check_classes(fitted, model, second)
         class_names = first.class_names or second.class_names
         files = [first, second]
+    share = None if audit is None else _audit_share(audit, model, fitted)
+    certificate = getattr(fitted, "certificate_", None)
+    if certificate is not None and certificate.by == "group":
+        echo_info(
+            f"{model} is certified by group, so there is no column act: use model.accepts(scores, "
+            "groups=groups) in Python"
+        )
     options = ApplyOptions(
         class_names=class_names,
         names=names,
@@ -190,6 +206,7 @@ def apply(
         keep_scores=keep_scores,
         on_error=treatment,
         spreadsheet=spreadsheet,
+        audit=share,
     )
     work = application(fitted, files, options)
     if decimals is not None:
@@ -209,6 +226,18 @@ def apply(
         echo_info(f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; {changes}{kept}")
     if strict and not applied.rows:
         raise typer.Exit(2)
+
+
+def _audit_share(audit: str, model: str, fitted: Any) -> float:
+    from cordcal.cli._options import parse_share
+
+    if getattr(fitted, "certificate_", None) is None:
+        raise InputError(
+            "--audit",
+            f"draws from the rows to act on, but {model} has no certificate",
+            f"run cordcal certify held-out.npz --model {model}",
+        )
+    return parse_share(audit, "--audit")
 
 
 def _holds_columns(output: str) -> bool:

@@ -31,6 +31,7 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
+    from cordcal.certification import Recheck
     from cordcal.evaluate.baseline import Baseline
     from cordcal.evaluate.gates import Checked, Gate, Verdict
     from cordcal.files import Scores
@@ -126,6 +127,15 @@ def check(
             help="Print the lowest confidence above which at most this share is wrong: 1% or 0.01.",
         ),
     ] = None,
+    certify: Annotated[
+        str | None,
+        typer.Option(
+            "--certify",
+            metavar="QUESTION",
+            help="With --model: fail if the model's certificate is violated, or (renewed) unless "
+            "these rows certify it again.",
+        ),
+    ] = None,
     report: ReportOption = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write the results as JUnit XML.")
@@ -150,7 +160,9 @@ def check(
         check_output(junit, force=force or own_junit)
     from cordcal.evaluate.statistics import parse_share
 
-    limits = _gates(gates, most or [], least or [], required=write_baseline is None)
+    limits = _gates(
+        gates, most or [], least or [], required=write_baseline is None and certify is None
+    )
     target = None if target_error is None else parse_share(target_error, "--target-error")
     from cordcal.evaluate import gates as library
 
@@ -179,6 +191,10 @@ def check(
     )
     if target is not None and result.baseline is None:
         raise InputError("--target-error", "needs labels", "pass --labels or --labels-column")
+    recheck = None
+    if certify is not None:
+        by_groups = read_groups(groups, groups_column, reports, inputs=inputs)
+        recheck = _recheck(certify, model, scores, labels, by_groups)
     if write_baseline is not None:
         if result.baseline is None:
             raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
@@ -191,6 +207,8 @@ def check(
     settings, sentence = _settings(), _target_sentence(result, target)
     digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
     facts = {**settings, **_facts(result, scores, sentence), **digests}
+    if recheck is not None:
+        facts["certificate"] = str(recheck)
     if report is not None:
         from cordcal.report.html import Certificate, write_certificate
 
@@ -216,7 +234,15 @@ def check(
 
         write_text(junit, result.to_junit(facts), overwrite=force or own_junit)
     if json:
-        show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
+        answer = None if recheck is None else recheck.to_dict()
+        show_json(
+            {
+                **result.to_dict(),
+                "certificate": answer,
+                "class_names": scores.class_names,
+                "facts": facts,
+            }
+        )
     else:
         for verdict in result.verdicts:
             remedy = _REMEDIES.get(verdict.detail, "")
@@ -228,10 +254,37 @@ def check(
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
             echo(sentence)
+        if recheck is not None:
+            echo(f"{_SIGNS['passed' if recheck.passed else 'failed']} {recheck}")
         for caveat in result.caveats:
             echo_info(f"caveat: {caveat} (--cluster-column)")
-        echo_info(f"cordcal check: {result.outcome if limits else 'baseline written'}")
-    raise typer.Exit(_EXIT_CODES[result.outcome] if limits else 0)
+        if limits:
+            echo_info(f"cordcal check: {result.outcome}")
+        elif write_baseline is not None:
+            echo_info("cordcal check: baseline written")
+    code = _EXIT_CODES[result.outcome] if limits else 0
+    raise typer.Exit(1 if recheck is not None and not recheck.passed else code)
+
+
+def _recheck(question: str, model: str | None, scores: Scores, labels: Any, groups: Any) -> Recheck:
+    """Answer the question of --certify by the rows of the file."""
+    certificate = None if model is None else getattr(cordcal.load(model), "certificate_", None)
+    if question not in ("violated", "renewed"):
+        raise InputError("--certify", f"is {question!r}", "write violated or renewed")
+    if certificate is None:
+        raise InputError(
+            "--certify", "needs a model with a certificate", "pass --model, after cordcal certify"
+        )
+    if labels is None:
+        raise InputError("--certify", "needs labels", "pass --labels or --labels-column")
+    if scores.kind == "logits":
+        raise InputError(
+            "--certify",
+            f"needs the model's probabilities, but {scores.path} has logits",
+            "pass what cordcal apply wrote",
+        )
+    recheck: Recheck = certificate.recheck(scores.values, labels, question, groups=groups)
+    return recheck
 
 
 def _parts(path: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,11 +38,13 @@ from cordcal.cli._options import (
     check_on_error,
     parse_preserve,
     parse_rule,
+    parse_share,
     with_input_options,
 )
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Labels
+    from cordcal.certification import Certificate
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
@@ -64,6 +67,7 @@ def register(app: typer.Typer) -> None:
         fit,
         "fit scores.npz --output model.safetensors",
         "fit scores.npz --calibrator svs --repair lift",
+        "fit scores.npz --certify 5% --hold-out 30%",
         "fit --original p.npz --direct q.npz --output cord.safetensors",
     )
 
@@ -104,6 +108,22 @@ def fit(
     input: InputOption = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
+    certify: Annotated[
+        str | None,
+        typer.Option(
+            "--certify",
+            metavar="SHARE",
+            help="Hold rows out, and store above which confidence predictions may go through with "
+            "at most this share wrong: 2% or 0.02.",
+        ),
+    ] = None,
+    hold_out: Annotated[
+        str,
+        typer.Option("--hold-out", metavar="SHARE", help="Share of the rows to certify on."),
+    ] = "30%",
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
+    ] = False,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -121,6 +141,8 @@ def fit(
     model: Any  # a calibrator with its repair, or a repair alone
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
+    error = None if certify is None else parse_share(certify, "--certify")
+    held_share = parse_share(hold_out, "--hold-out")
     if original is not None or direct is not None:
         if scores or any((calibrator, repair, prefer)):
             raise InputError(
@@ -128,6 +150,8 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
+        if error is not None:
+            raise InputError("--certify", "needs a file of scores and labels", "pass scores")
         if weights == "learnt":
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
@@ -150,6 +174,9 @@ def fit(
         labels = require_labels(calibration)
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
+        held_out_rows = None
+        if error is not None:
+            calibration, labels, held_out_rows = _hold_out(calibration, labels, held_share)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
@@ -158,6 +185,8 @@ def fit(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
             model, measures = _calibrator(calibration, labels, calibrator, options)
+        if held_out_rows is not None:
+            model.certify(*held_out_rows, error, by="class" if by_class else None)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -169,6 +198,7 @@ def fit(
             "construction": construction.to_dict(),
             "held_out": held_out,
             "confidence": None if gap is None else gap.to_dict(),
+            "certificate": None if error is None else model.certificate_.to_dict(),
         }
         show_json({"model": str(output), **content})
         return
@@ -186,9 +216,37 @@ def fit(
         *([] if measures is None else describe_held_out(measures)),
         *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
+        *([] if error is None else describe_certificate(model.certificate_)),
         ("Model", str(output)),
     ]
     show(LabelledLines(lines))
+
+
+def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
+    """Return labels and texts: the promise, then each part, then the caveats."""
+    first, *others = str(certificate).splitlines()
+    return [("May go through", first), *(("", line) for line in others)]
+
+
+def _hold_out(
+    calibration: Scores, labels: Labels, share: float
+) -> tuple[Scores, Labels, tuple[Any, Labels]]:
+    """Return the rows to fit on, their labels, and the rows to certify on with theirs."""
+    import numpy as np
+
+    if calibration.weights is not None:
+        raise InputError(
+            "--certify", "cannot count weighted rows", "pass rows that each count once"
+        )
+    order = np.random.default_rng(0).permutation(len(labels))
+    held, rest = np.split(order, [round(share * len(labels))])
+    held, rest = np.sort(held), np.sort(rest)
+    certified = calibration.values[held], labels[held]
+    return (
+        replace(calibration, values=calibration.values[rest], labels=labels[rest]),
+        labels[rest],
+        certified,
+    )
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, file_digest
@@ -141,6 +142,7 @@ def init(
         seed=seed,
         model=None if model is None else file_digest(model).sha256,
         clusters=read_groups(None, cluster_column, baseline, inputs=inputs),
+        certificate=None if model is None else getattr(cordcal.load(model), "certificate_", None),
     )
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"

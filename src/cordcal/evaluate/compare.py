@@ -51,6 +51,7 @@ from cordcal.evaluate.results import (
 )
 from cordcal.evaluate.statistics import (
     Replicates,
+    act_shares,
     calibration_tests,
     interval_of,
     measure_constraint_cost,
@@ -228,6 +229,7 @@ def compare(
         data_caveats=_caveats(parts[0], caveats, names),
         needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
         resampled=replicates,
+        act={output: act_shares(rows, seed) for output, rows in rows_by_output.items()},
     )
 
 

@@ -73,6 +73,9 @@ class Comparison:
         Tests of whether calibration is needed at all.
     resampled : mapping of output to mapping of str to ndarray
         By key and output, each metric's value in every resample of the rows.
+    act : mapping of output to tuple of float
+        The share of predictions that may act at a certified error of 1, 2, 5 and 10 %: half of the
+        evaluation rows certify, the others are counted.
     """
 
     entries: tuple[Entry, ...]
@@ -91,6 +94,7 @@ class Comparison:
     data_caveats: tuple[Caveat, ...]
     needed: tuple[LikelihoodRatio, ...]
     resampled: Mapping[Output, Replicates] = field(repr=False)
+    act: Mapping[Output, tuple[float, ...]] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Entry:
         for entry in self.entries:
@@ -265,6 +269,7 @@ class Comparison:
             need_tests=tuple(describe_tests(self.needed)),
             left_out=self.left_out,
             next_step=self.next_step(),
+            act=self.act,
         )
 
     def _advice(self) -> Advice:
@@ -313,6 +318,7 @@ class Comparison:
             "fingerprint": self.fingerprint,
             "seconds": self.seconds,
             "uncalibrated": dict(self.uncalibrated),
+            "act": {" ".join(output): list(shares) for output, shares in self.act.items()},
             "calibrators": [entry.to_dict(every_class=entry.key in data.listed) for entry in self],
             "focus": data.focus,
             "needed": [test.to_dict() for test in self.needed],

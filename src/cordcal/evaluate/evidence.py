@@ -419,3 +419,47 @@ class DriftEvidence(_Evidence):
             bins[order] = np.minimum((p * P_BINS).astype(np.intp), P_BINS - 1)
         np.add.at(self.counts, (predicted, bands), 1)
         return bins
+
+
+# How many times the promised error rate the bets of `ActEvidence` assume.
+_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0)
+
+
+class ActEvidence:
+    """The evidence that more of the acted predictions are wrong than a certificate promises.
+
+    Each row multiplies a capital by the likelihood ratio of a larger error rate.  While at most
+    ``error`` of the rows are wrong no capital grows on average, so the mean of them ever reaches
+    1/α with probability at most α (Ville).
+
+    Examples
+    --------
+    >>> test = ActEvidence(0.02)
+    >>> test.update(np.zeros(100, dtype=bool)) is None and test.evidence < 0.0
+    True
+    """
+
+    def __init__(self, error: float, logs: Vector | None = None, rows: int = 0) -> None:
+        self.error, self.rows = error, rows
+        self._rates = np.minimum(np.array(_FACTORS) * error, (1.0 + error) / 2.0)
+        self.logs = np.zeros(len(_FACTORS)) if logs is None else np.asarray(logs)
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the mean capital."""
+        return float(np.logaddexp.reduce(self.logs) - math.log(len(self.logs)))
+
+    def update(self, wrong: npt.NDArray[np.bool_], limit: float = math.inf) -> Look | None:
+        """Add rows; return the first look with evidence of at least ``limit``."""
+        ratios = np.where(
+            wrong[:, None],
+            np.log(self._rates / self.error),
+            np.log1p(-self._rates) - math.log1p(-self.error),
+        )
+        logs = self.logs + np.cumsum(ratios, axis=0)
+        evidence = np.logaddexp.reduce(logs, axis=1) - math.log(logs.shape[1])
+        reached = np.flatnonzero(evidence >= limit)
+        before, self.rows, self.logs = self.rows, self.rows + len(wrong), logs[-1]
+        if not len(reached):
+            return None
+        return Look(float(evidence[reached[0]]), before + int(reached[0]) + 1)

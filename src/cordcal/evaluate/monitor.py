@@ -18,10 +18,12 @@ from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.labels import as_groups, check_predictions, names_to_indices
 from cordcal._validation.names import check_class_names
 from cordcal._validation.table import match
+from cordcal.certification import Certificate
 from cordcal.evaluate.baseline import as_ids, id_digests, id_text, without_id
 from cordcal.evaluate.evidence import (
     N_BANDS,
     TILTS,
+    ActEvidence,
     CalibrationEvidence,
     Capital,
     DriftEvidence,
@@ -97,6 +99,9 @@ class Monitor:
     exchangeable with the baseline in predicted class and confidence.  While both hold, the
     probability that the monitor *ever* raises an alarm is at most ``alpha``.
 
+    With a certificate a third test has its share of ``alpha``: of the labelled rows that may be
+    acted on, at most the promised share is wrong.
+
     Which rows get labels must not depend on whether their predictions are right.
 
     Parameters
@@ -116,6 +121,8 @@ class Monitor:
     clusters : array_like of shape (n,), optional
         What rows of the baseline share that makes them dependent, such as a patient or a user;
         the first row of each counts.
+    certificate : Certificate, optional
+        That of the model (``model.certificate_``).
 
     Examples
     --------
@@ -143,6 +150,7 @@ class Monitor:
         seed: int = 0,
         model: str | None = None,
         clusters: Any = None,
+        certificate: Certificate | None = None,
     ) -> None:
         if not 0.0 < alpha < 1.0:
             raise InputError("alpha", f"is {alpha}", "pass a probability, such as 0.05")
@@ -179,6 +187,8 @@ class Monitor:
         self._newest = np.zeros(0, dtype=np.intp)
         self.calibration = CalibrationEvidence(self.n_classes, tolerance)
         self.inputs = DriftEvidence(counts, seed)
+        self.certificate = certificate
+        self.act = None if certificate is None else ActEvidence(certificate.error)
 
     @property
     def baseline_shares(self) -> Vector:
@@ -188,7 +198,7 @@ class Monitor:
     @property
     def limit(self) -> float:
         """The evidence, as a factor, at which a test raises an alarm."""
-        return 2.0 / self.alpha
+        return (2.0 if self.act is None else 3.0) / self.alpha
 
     @property
     def status(self) -> MonitorStatus:
@@ -213,6 +223,8 @@ class Monitor:
             changed=None if latest is None else latest.changed,
             sources=self._sources(),
             alarms=tuple(self.alarms),
+            act_evidence=None if self.act is None else _factor(self.act.evidence),
+            acted=0 if self.act is None else self.act.rows,
         )
 
     @property
@@ -431,6 +443,8 @@ class Monitor:
         self.alarms.clear()
         self.calibration = CalibrationEvidence(self.n_classes, self.tolerance)
         self.inputs = DriftEvidence(counts, self.inputs.generator)
+        if self.act is not None:
+            self.act = ActEvidence(self.act.error)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
         matrix = ProbabilityMatrix.from_array(probabilities, argument)
@@ -532,6 +546,7 @@ class Monitor:
                 ready.confidence, correct, ready.predicted, ready.groups, limit
             )
             self._raise_alarm("calibration", name, look)
+            self._watch_acted(name, ready, correct, limit)
         self.periods.append(
             Period(
                 name=name,
@@ -551,8 +566,20 @@ class Monitor:
             )
         )
 
+    def _watch_acted(
+        self, name: str, rows: _Rows, correct: npt.NDArray[np.bool_], limit: float
+    ) -> None:
+        """Let the third test bet on the rows that may be acted on."""
+        if self.act is None or self.certificate is None:
+            return
+        # A row without a group has the number −1; no group has no name.
+        names = np.array([*self.group_names, ""])[rows.groups]
+        acted = self.certificate.accepts_confidence(rows.confidence, rows.predicted, names)
+        if acted.any():
+            self._raise_alarm("act", name, self.act.update(~correct[acted], limit))
+
     def _raise_alarm(
-        self, test: Literal["calibration", "inputs"], batch: str, look: Look | None
+        self, test: Literal["calibration", "inputs", "act"], batch: str, look: Look | None
     ) -> None:
         known = any(alarm.test == test for alarm in self.alarms)
         if look is not None and not known:
@@ -678,6 +705,9 @@ class Monitor:
             "square_sum": self.calibration.square_sum,
             "generator": self.inputs.generator.bit_generator.state,
         }
+        if self.act is not None and self.certificate is not None:
+            body["certificate"] = self.certificate.to_state()
+            body["act"] = {"logs": self.act.logs.tolist(), "rows": self.act.rows}
         return arrays, body
 
     def _capitals(self) -> tuple[tuple[str, Capital], ...]:
@@ -726,6 +756,10 @@ class Monitor:
         monitor.inputs = DriftEvidence(arrays["counts"], monitor.seed)
         monitor.inputs.histogram, monitor.inputs.recent = arrays["histogram"], arrays["recent"]
         monitor.inputs.generator.bit_generator.state = body["generator"]
+        monitor.certificate = monitor.act = None
+        if "certificate" in body:
+            monitor.certificate = Certificate.from_state(body["certificate"])
+            monitor.act = ActEvidence(monitor.certificate.error, **body["act"])
         for test, capital in monitor._capitals():
             capital.rows = int(body["rows"][test])
             for name in _CAPITAL_ARRAYS:

@@ -739,6 +739,8 @@ class ReportData:
         Bounds of error rates that hold together, in an audit of labelled rows.
     certified_level : str
         Their common confidence.
+    act : mapping of output to tuple of float
+        The share of predictions that may act at a certified error of 1, 2, 5 and 10 %.
     """
 
     n_calibration: int | None
@@ -765,6 +767,7 @@ class ReportData:
     files: tuple[FileDigest, ...] = ()
     certified: tuple[CertifiedErrorRate, ...] = ()
     certified_level: str = ""
+    act: Mapping[Output, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def has_labels(self) -> bool:
@@ -839,8 +842,9 @@ class Alarm(Record):
 
     Attributes
     ----------
-    test : {"calibration", "inputs"}
-        Which promise is broken: that confidence is honest, or that inputs are as in the baseline.
+    test : {"calibration", "inputs", "act"}
+        Which promise is broken: that confidence is honest, that inputs are as in the baseline, or
+        that few of the acted predictions are wrong.
     batch : str
         The batch in which it happened.
     rows : int
@@ -849,7 +853,7 @@ class Alarm(Record):
         The evidence, as a factor: 40 means that the bets have multiplied their capital by 40.
     """
 
-    test: Literal["calibration", "inputs"]
+    test: Literal["calibration", "inputs", "act"]
     batch: str
     rows: int
     evidence: float
@@ -959,7 +963,7 @@ class MonitorStatus(Record):
     calibration_evidence, input_evidence : float
         The evidence of both tests as a factor.
     limit : float
-        The evidence at which a test raises an alarm, 2/α.
+        The evidence at which a test raises an alarm: the number of tests over α.
     gap : float or None
         Mean confidence minus accuracy of the labelled rows.
     gap_interval : tuple of float
@@ -974,6 +978,11 @@ class MonitorStatus(Record):
         Where evidence against calibration comes from, if there is an alarm.
     alarms : tuple of Alarm
         Alarms that were not acknowledged.
+    act_evidence : float or None
+        The evidence that more acted predictions are wrong than promised; None without a
+        certificate.
+    acted : int
+        Acted rows whose label was counted.
     """
 
     verdict: VerdictName
@@ -991,9 +1000,24 @@ class MonitorStatus(Record):
     changed: int | None
     sources: tuple[Source, ...]
     alarms: tuple[Alarm, ...]
+    act_evidence: float | None = None
+    acted: int = 0
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _act_line(self, alarm: Alarm | None) -> str:
+        if alarm is not None:
+            return (
+                f"ALARM: more acted predictions are wrong than certified, since {alarm.batch} "
+                f"(evidence {factor(alarm.evidence)}, limit {self.limit:g}): ask instead of acting."
+            )
+        if not self.acted:
+            return "No labels of acted rows yet: have some labelled (apply --audit 2%)."
+        return (
+            f"The certificate holds: evidence against it {self.act_evidence:.2g} "
+            f"({self.acted:,} labelled acted rows)."
+        )
 
     def lines(self) -> list[str]:
         """Return the status in sentences, the verdict first."""
@@ -1032,6 +1056,8 @@ class MonitorStatus(Record):
             lines.append(
                 f"The inputs look as before: evidence of a change {self.input_evidence:.2g}."
             )
+        if self.act_evidence is not None:
+            lines.append(self._act_line(raised.get("act")))
         if self.gap is not None:
             low, high = map(points, self.gap_interval)
             lines.append(

@@ -20,7 +20,7 @@ optimistic.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -32,6 +32,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal.certification import certify_rows, tail
 from cordcal.evaluate.results import CertifiedErrorRate, ConstraintCost, Interval
 from cordcal.metrics import METRICS
 from cordcal.metrics.base import LabelledRows, WeightedMean
@@ -367,12 +368,39 @@ def _sentence(test: LikelihoodRatio) -> str:
 
 # Confidences at which error rates are stated.
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-# Each further threshold of the search adds this share of rows: close enough for a threshold, far
-# enough apart that little of the sequence is spent on nearly the same rows.
-_STEP = 1.05
-# The search starts again at this many times the rows of its first threshold: one error among the
-# most confident rows fails the first, whatever the others are.
-_SECOND_START = 8
+
+
+# Error rates at which comparisons state the share that may act.
+ACT_ERRORS = (0.01, 0.02, 0.05, 0.10)
+
+
+def act_shares(splits: Sequence[LabelledRows], seed: int) -> tuple[float, ...]:
+    """Return the share of predictions that may act at each of `ACT_ERRORS`.
+
+    Half of the rows certify, the share is counted on the others: the mean over the splits.
+
+    Parameters
+    ----------
+    splits : sequence of LabelledRows
+        The evaluation rows of each split.
+    seed : int
+        Seed of the division into halves, which is the same for all outputs.
+
+    Returns
+    -------
+    shares : tuple of float
+        One per error rate; 0 if nothing can be certified.
+    """
+    shares = np.zeros((len(splits), len(ACT_ERRORS)))
+    for at, rows in enumerate(splits):
+        order = np.random.default_rng(seed).permutation(len(rows.confidence))
+        first, second = np.array_split(order, 2)
+        for column, error in enumerate(ACT_ERRORS):
+            wrong = ~rows.correct[first]
+            (part,) = certify_rows(rows.confidence[first], wrong, error, 0.05)
+            if part.threshold is not None:
+                shares[at, column] = (rows.confidence[second] >= part.threshold).mean()
+    return tuple(shares.mean(axis=0).tolist())
 
 
 def certified_error_rates(
@@ -418,10 +446,7 @@ def lowest_certified_threshold(
 ) -> CertifiedErrorRate | None:
     """Find the lowest confidence above which the error rate is at most ``target``.
 
-    Thresholds are tested downwards in a sequence that depends on the confidences alone.  With
-    probability 1 − α the result is right (the fallback procedure of Wiens 2003): the level α is
-    shared by two starts, passed on from each threshold that succeeds to the next, and lost at one
-    that fails.  The first start has just enough rows to succeed without an error.
+    The test is that of `cordcal.certify`, with one part.
 
     Parameters
     ----------
@@ -447,67 +472,15 @@ def lowest_certified_threshold(
     >>> zeros = np.zeros(4000)
     >>> rows = LabelledRows(confidence, zeros.astype(int), zeros, zeros, wrong.astype(int), None)
     >>> print(lowest_certified_threshold(rows, 0.1))
-    of the predictions reported at 83.9 % or more, at most 10 % are wrong (104 of 1,273 here)
+    of the predictions reported at 83.533 % or more, at most 10 % are wrong (109 of 1,308 here)
     """
     _refuse_weights(rows)
     if not 0.0 < target < 1.0:
         raise InputError("target_error", f"is {target}", "pass a share, such as 0.01 or 1%")
-    order = np.argsort(-rows.confidence, kind="stable")
-    confidence = rows.confidence[order]
-    errors = np.cumsum(~rows.correct[order])
-    result, level = None, 0.0
-    # Of all rows, so that the sequence does not depend on the threshold.
-    largest = 1 if clusters is None else int(np.bincount(clusters).max(initial=1))
-    starts = [largest * start for start in _starts(len(confidence) // largest, target, alpha)]
-    share = alpha / len(starts)
-    for threshold, count in _tested_thresholds(confidence, starts[0]):
-        while starts and count >= starts[0]:
-            level += share
-            del starts[0]
-        wrong = int(errors[count - 1])
-        if level and _at_most(wrong, count, target, largest) <= level:
-            result = CertifiedErrorRate(threshold, count, wrong, target)
-        elif starts:
-            level = 0.0
-        else:
-            break
-    return result
-
-
-def _starts(rows: int, target: float, alpha: float) -> list[int]:
-    """Return the numbers of rows at which the search starts: two if there are enough rows."""
-    for count in (2, 1):
-        first = math.ceil(math.log(alpha / count) / math.log1p(-target))
-        starts = [first, _SECOND_START * first][:count]
-        if starts[-1] <= rows:
-            break
-    return starts
-
-
-def _tested_thresholds(confidence: Vector, first: int) -> Iterator[tuple[float, int]]:
-    """Yield each tested threshold, and how many of the sorted rows lie above it."""
-    count = first
-    while count <= len(confidence):
-        threshold = _round_down(float(confidence[count - 1]))
-        count = int(np.searchsorted(-confidence, -threshold, side="right"))
-        yield threshold, count
-        count = max(count + 1, math.ceil(count * _STEP))
-
-
-def _round_down(confidence: float) -> float:
-    """Round a threshold so that its distance from one has three digits, to print it exactly.
-
-    Examples
-    --------
-    >>> _round_down(0.83217), _round_down(0.99998765), _round_down(1.0)
-    (0.832, 0.9999876, 1.0)
-    """
-    distance = 1.0 - confidence
-    if distance <= 0.0:
-        return 1.0
-    digits = 2 - math.floor(math.log10(distance))
-    rounded = round(1.0 - math.ceil(distance * 10.0**digits) / 10.0**digits, digits)
-    return min(rounded, confidence)
+    (part,) = certify_rows(rows.confidence, ~rows.correct, target, alpha, clusters=clusters)
+    if part.threshold is None:
+        return None
+    return CertifiedErrorRate(part.threshold, part.accepted, part.errors, target)
 
 
 def _refuse_weights(rows: LabelledRows) -> None:
@@ -548,22 +521,9 @@ def upper_rate(
     low, high = count / n, 1.0
     for _ in range(60):
         middle = (low + high) / 2.0
-        less = _at_most(count, n, middle, int(np.bincount(clusters).max())) > level
+        less = tail(count, n, middle, int(np.bincount(clusters).max())) > level
         low, high = (middle, high) if less else (low, middle)
     return high
-
-
-def _at_most(count: int, n: int, rate: float, largest: int) -> float:
-    """Return a bound for P(at most ``count`` of n rows); exact if the largest cluster is a row."""
-    from scipy.special import bdtr, kl_div
-
-    if largest == 1:
-        return float(bdtr(count, n, rate))
-    share = count / n
-    if share >= rate:
-        return 1.0
-    divergence = kl_div(share, rate) + kl_div(1.0 - share, 1.0 - rate)
-    return math.exp(-n / largest * float(divergence))
 
 
 def upper_mean(values: Vector, lowest: float, largest: float, level: float) -> float:

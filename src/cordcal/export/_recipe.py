@@ -22,7 +22,7 @@ from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift, lift_rule, ranking, rule
 from cordcal.repair.lift_rule import Curve, Margin, Prefer
 from cordcal.repair.ranking import RankedRows
-from cordcal.repair.rule import SMALLEST
+from cordcal.repair.rule import SMALLEST, chosen_entries
 
 Namespace = Any
 """The array namespace that an expression runs in: torch's, or a `Graph`, which records it."""
@@ -239,6 +239,14 @@ class Recipe:
             scores = shares(scores, xp)
         original = in_domain(scores, self.kind, "probabilities", parameters["log_floor_"], xp)
         return original, self.calibrator.map_scores(scores, self.kind, parameters, xp=xp)
+
+
+def reaches_threshold(
+    repaired: Array, prediction: Array, thresholds: Array, *, xp: Namespace
+) -> Array:
+    """Return for each row whether the probability of its prediction reaches its threshold."""
+    chosen = chosen_entries(repaired, prediction, xp=xp)
+    return xp.any(chosen & (repaired >= thresholds[None, :]), axis=1)
 
 
 def calibration_of(model: PreservingCalibrator | HasCalibrator) -> PreservingCalibrator:

@@ -12,10 +12,16 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Floats, Kind, Record
+from cordcal._numeric.types import Flags, Floats, Kind, Record, Vector
 from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
-from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.export._recipe import (
+    HasCalibrator,
+    Recipe,
+    calibration_of,
+    reaches_threshold,
+    recipe_of,
+)
 from cordcal.expressions import Parameters
 from cordcal.files import replacing
 from cordcal.preserving import Outputs, PreservingCalibrator
@@ -95,7 +101,8 @@ def export(
     ``repaired``; the weights are in the metadata ``rule``.  The graph computes in float64.  First,
     onnxruntime runs it on ordinary and adversarial rows (ties, one-hot, uniform and saturated
     ones); if a label or an argmax differs from the library's, nothing is written and an error
-    is raised.
+    is raised.  A model with a certificate has the output ``act`` too: whether to act on the
+    prediction (not with groups, which a graph does not know).
 
     Parameters
     ----------
@@ -195,22 +202,29 @@ def calibration_graph(
             f"fit it with preserve={_MAX_RANKS} or less",
         )
     check_rule_dtype(model.repair_.fitted_weights(), dtype)
-    graph = _graph(recipe, parameters, dtype)
+    certificate = model.certificate_
+    thresholds = None if certificate is None else certificate.class_thresholds()
+    graph = _graph(recipe, parameters, dtype, thresholds)
     name = f"cordcal-{recipe.calibrator.key}"
     proto = graph.model(name, "cordcal", __version__, _metadata(model), opset)
     onnx.checker.check_model(proto, full_check=True)
     return proto
 
 
-def _graph(recipe: Recipe, parameters: Parameters, dtype: str) -> Graph:
+def _graph(recipe: Recipe, parameters: Parameters, dtype: str, thresholds: Vector | None) -> Graph:
     graph = Graph()
     scores = graph.astype(graph.input(recipe.input, dtype, recipe.classes), np.float64)
     # Widening is exact, so this is the argmax of the input in its own dtype.
     label = graph.argmax(scores, axis=1)
     constants = parameters.convert(lambda _, array: graph.constant(array))
     direct, repaired = recipe.both(scores, label, constants, dtype, xp=graph)
+    rounded = graph.astype(repaired, dtype)
+    if thresholds is not None:
+        levels = graph.constant(thresholds)
+        wide = graph.astype(rounded, np.float64)
+        graph.output("act", reaches_threshold(wide, label, levels, xp=graph))
     graph.output("direct", graph.astype(direct, dtype))
-    graph.output("repaired", graph.astype(repaired, dtype))
+    graph.output("repaired", rounded)
     graph.output("label", label)
     return graph
 
@@ -278,7 +292,18 @@ def _check_calibration(
     direct, repaired, label = _run(proto, ["direct", "repaired", "label"], {input: rows})
     outputs = Outputs(direct, repaired, label.astype(np.intp))
     _check_outputs(outputs, model, rows, dtype, input)
+    if "act" in [output.name for output in proto.graph.output]:
+        (act,) = _run(proto, ["act"], {input: rows})
+        _check_act(act.astype(bool), outputs, model)
     return len(rows)
+
+
+def _check_act(act: Flags, outputs: Outputs, model: PreservingCalibrator) -> None:
+    """Raise a ValueError unless the graph acts on what the certificate accepts."""
+    assert model.certificate_ is not None
+    mass = outputs.repaired[np.arange(len(act)), outputs.prediction].astype(np.float64)
+    if not np.array_equal(act, model.certificate_.accepts_confidence(mass, outputs.prediction)):
+        raise ValueError("the graph's output act differs from the library's; no file was written")
 
 
 def _check_joined(

@@ -10,7 +10,13 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, to_numpy
 from cordcal._numeric.types import Kind, Vector
 from cordcal._validation.scores import check_kind
-from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.export._recipe import (
+    HasCalibrator,
+    Recipe,
+    calibration_of,
+    reaches_threshold,
+    recipe_of,
+)
 from cordcal.expressions import Parameters
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair.fitted import check_rule_dtype
@@ -68,6 +74,7 @@ class PreservingModule(nn.Module):
 
     scalars: Tensor
     rule_weights: Tensor
+    act_thresholds: Tensor
     _host_weights: Vector
 
     def __init__(
@@ -83,6 +90,10 @@ class PreservingModule(nn.Module):
         self._recipe, parameters = recipe_of(calibration_of(model), input)
         self.axis = axis
         self._buffer_names = parameters.convert(self._register)
+        certificate = calibration_of(model).certificate_
+        thresholds = None if certificate is None else certificate.class_thresholds()
+        if thresholds is not None:
+            self.register_buffer("act_thresholds", torch.tensor(thresholds))
         self.register_buffer("scalars", torch.tensor(self._recipe.scalars, dtype=torch.float64))
         self.register_load_state_dict_post_hook(_read_scalars)  # type: ignore[no-untyped-call]
         _read_scalars(self)
@@ -129,6 +140,19 @@ class PreservingModule(nn.Module):
         """
         self._rows(logits)
         return torch.argmax(logits, dim=self.axis)
+
+    def accepts(self, logits: Tensor) -> Tensor:
+        """Return whether to act on each prediction, by the model's certificate."""
+        if not hasattr(self, "act_thresholds"):
+            raise InputError(
+                "model",
+                "has no certificate, or one by groups",
+                "call model.certify(scores, labels) before the module is made",
+            )
+        repaired = self._rows(self(logits)).to(_widest(logits.device))
+        prediction = torch.argmax(self._rows(logits), dim=1)
+        act: Tensor = reaches_threshold(repaired, prediction, self.act_thresholds, xp=xp)
+        return act.reshape(logits.movedim(self.axis, -1).shape[:-1])
 
     def extra_repr(self) -> str:
         """Return the calibrator, input and repair for the module's repr."""

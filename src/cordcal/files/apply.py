@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
+from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
 from cordcal._validation.scores import original_probabilities
 from cordcal.files.disk import (
@@ -54,7 +55,7 @@ from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 if TYPE_CHECKING:
-    from cordcal.preserving import PreservingCalibrator
+    from cordcal.preserving import Outputs, PreservingCalibrator
     from cordcal.repair import CORD, Lift
 
 Item = TypeVar("Item")
@@ -115,6 +116,8 @@ class ApplyOptions:
     on_error : {"stop", "skip"}
         What to do with an invalid row: stop with its file and number, or skip it, count it,
         and add a column ``row`` with the numbers of the others.
+    audit : float or None
+        Add the column ``audit``: a random share of the rows to act on, for a person to label.
     spreadsheet : bool
         In CSV, begin text that a spreadsheet would take for formulas with an apostrophe.
     """
@@ -129,6 +132,7 @@ class ApplyOptions:
     keep_scores: bool = False
     on_error: OnError = "stop"
     spreadsheet: bool = False
+    audit: float | None = None
 
 
 # The model and its rows.
@@ -196,14 +200,36 @@ class CalibratedRows(ModelApplication):
         """Return the probabilities of some rows."""
         (batch,) = rows
         outputs = self.model.predict_both(batch.values, dtype=self.dtype)
-        extra = {}
+        extra = self._act_columns(batch, outputs)
         if self.options.explain:
             original = original_probabilities(batch.values, self.model.calibrator_.input)
-            extra = _explanation_columns(
-                self.model.repair_.explain(original, outputs.direct, prediction=outputs.prediction)
+            explanation = self.model.repair_.explain(
+                original, outputs.direct, prediction=outputs.prediction
             )
+            extra.update(_explanation_columns(explanation))
         repaired = self.rounded(outputs.repaired, outputs.prediction)
         return _Computed(repaired, outputs.direct, outputs.prediction, extra)
+
+    def _act_columns(self, batch: Batch, outputs: Outputs) -> dict[str, NumPyArray]:
+        """Return which predictions to act on, if the model has a certificate."""
+        certificate = self.model.certificate_
+        if certificate is None or certificate.by == "group":
+            return {}
+        mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
+        columns = {"act": certificate.accepts_confidence(mass, outputs.prediction)}
+        if self.options.audit is not None:
+            # By scores and row numbers, so that batches do not decide which rows are drawn.
+            rows = np.column_stack([batch.values, batch.numbers])
+            drawn = _mixed(row_digests(rows, seed=1)) < self.options.audit * 2.0**64
+            columns["audit"] = columns["act"] & drawn
+        return columns
+
+
+def _mixed(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the digests with evenly distributed bits (the finaliser of SplitMix64)."""
+    mixed = (digests ^ (digests >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 class RepairedRows(ModelApplication):

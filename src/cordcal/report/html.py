@@ -37,7 +37,7 @@ from cordcal.files.disk import write_text
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
-from cordcal.report.tables import CHANGE_KINDS, Column, columns, number, option_name
+from cordcal.report.tables import CHANGE_KINDS, Column, act_rows, columns, number, option_name
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -179,6 +179,7 @@ def render(
         facts=_facts(shown, source),
         topics=_TOPICS,
         data=shown,
+        act_rows=act_rows(shown),
         settings=_settings(shown, source, moment),
         tiles=_tiles(shown),
         pair=_before_and_after(shown),

@@ -13,7 +13,13 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from cordcal._errors import InputError
-from cordcal.evaluate.results import GroupChanges, MeasureComparison, OutputRow, ReportData
+from cordcal.evaluate.results import (
+    ORIGINAL,
+    GroupChanges,
+    MeasureComparison,
+    OutputRow,
+    ReportData,
+)
 from cordcal.metrics import METRICS, Metric
 from cordcal.metrics.registry import leading_metrics
 
@@ -290,6 +296,17 @@ class Column:
     def best(self, row: OutputRow) -> bool:
         """Return whether the row is the best by this column that keeps every prediction."""
         return self.metric in row.best
+
+
+def act_rows(data: ReportData) -> list[tuple[str, ...]]:
+    """Return the table of the shares that may act: a name and four percentages per option."""
+    return [
+        (
+            "uncalibrated" if (key, output) == ORIGINAL else option_name(key, output),
+            *(f"{100.0 * share:.1f}" for share in shares),
+        )
+        for (key, output), shares in data.act.items()
+    ]
 
 
 def option_name(key: str, output: str) -> str:

@@ -194,7 +194,19 @@ def comparison_view(data: ReportData, *, all_rows: bool = False) -> RenderableTy
     parts = [*caveats_text(caveat.sentence for caveat in data.caveats), comparison_answer(data)]
     if all_rows:
         parts += ["", Bullets(data.reading)]
-    return Group(*parts, comparison_table(data, all_rows=all_rows))
+    table = comparison_table(data, all_rows=all_rows)
+    return Group(*parts, table, *([_act_table(data)] if all_rows and data.act else []))
+
+
+def _act_table(data: ReportData) -> RenderableType:
+    """Return the shares of predictions that may act at certified error rates."""
+    from rich.table import Table
+
+    title = "% of predictions that may act at a certified error of"
+    table = Table("option", "1 %", "2 %", "5 %", "10 %", title=title, box=None)
+    for row in tables.act_rows(data):
+        table.add_row(*row)
+    return table
 
 
 def comparison_answer(data: ReportData, report: str = "") -> LabelledLines:

@@ -1,0 +1,104 @@
+"""``cordcal certify``: which predictions of a model may go through, stored in its file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cordcal._errors import InputError
+from cordcal.cli._console import show, show_json
+from cordcal.cli._inputs import open_model_scores, read_groups, require_labels
+from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    LABELLED_OPTIONS,
+    GroupsColumnOption,
+    GroupsOption,
+    InputOption,
+    InputOptions,
+    JsonOption,
+    add_command,
+    parse_share,
+    with_input_options,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_command(app, certify, "certify held-out.npz --model model.safetensors --error 2%")
+
+
+@with_input_options(*LABELLED_OPTIONS)
+def certify(
+    scores: Annotated[
+        str, typer.Argument(help="Labelled scores of rows that the model was not fitted on.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="The model file; the result is stored.")],
+    error: Annotated[
+        str | None,
+        typer.Option(
+            "--error",
+            metavar="SHARE",
+            help="The largest share that may be wrong: 2% or 0.02; by default that of the "
+            "certificate to renew, else 2%.",
+        ),
+    ] = None,
+    confidence: Annotated[
+        str, typer.Option("--confidence", help="The probability that all statements are right.")
+    ] = "95%",
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="A threshold for each predicted class.")
+    ] = False,
+    groups: GroupsOption = None,
+    groups_column: GroupsColumnOption = None,
+    cluster_column: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-column",
+            metavar="NAME",
+            help="Column or key of what makes rows dependent, such as a user.",
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id-column", metavar="NAME", help="Column that identifies rows.")
+    ] = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the predictions that may go through with few errors, and store it in the model."""
+    import cordcal
+    from cordcal.cli.fit import describe_certificate
+    from cordcal.report.terminal import LabelledLines
+
+    fitted = cordcal.load(model)
+    if not hasattr(fitted, "certify"):
+        raise InputError(model, "holds no calibrator to certify", "pass a model of cordcal fit")
+    file, _ = open_model_scores(fitted, model, scores, inputs, kind=input)
+    rows = file.read()
+    labels = require_labels(rows)
+    earlier = fitted.certificate_
+    by_groups = read_groups(groups, groups_column, scores, inputs=inputs)
+    if by_class and by_groups is not None:
+        raise InputError("--by-class", "and groups are two ways to divide rows", "pass one")
+    by = "class" if by_class else by_groups
+    if earlier is not None:
+        if by is None and earlier.by == "class":
+            by = "class"
+        if by is None and earlier.by == "group":
+            raise InputError("--groups", "is missing: the certificate has groups", "pass groups")
+    rate = 0.02 if earlier is None else earlier.error
+    certificate = fitted.certify(
+        rows.values,
+        labels,
+        rate if error is None else parse_share(error, "--error"),
+        confidence=parse_share(confidence, "--confidence"),
+        by=by,
+        clusters=read_groups(None, cluster_column, scores, inputs=inputs),
+        ids=read_groups(None, id_column, scores, inputs=inputs),
+    )
+    cordcal.save(fitted, model)
+    if json:
+        show_json({"model": model, **certificate.to_dict()})
+        return
+    show(LabelledLines([*describe_certificate(certificate), ("Model", model)]))

@@ -1,0 +1,140 @@
+"""Certificates in models: stored, applied, renewed, and refused for rows of the fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cordcal
+from errors import refused
+
+
+def rows(n: int = 1500, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    return 3.0 * np.eye(3)[labels] + rng.normal(size=(n, 3)), labels
+
+
+@pytest.fixture(scope="module")
+def model() -> cordcal.PreservingCalibrator:
+    logits, labels = rows()
+    fitted = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    fitted.certify(*rows(seed=1), 0.02)
+    return fitted
+
+
+def test_the_model_accepts_what_its_certificate_accepts(model) -> None:
+    logits, _ = rows(seed=2)
+    accepted = model.accepts(logits)
+    assert (accepted == model.certificate_.accepts(model.predict_proba(logits))).all()
+    assert 0.3 < accepted.mean() < 1.0
+    assert model.certificate_.caveats == ()
+    again = cordcal.certify(model.predict_proba(rows(seed=1)[0]), rows(seed=1)[1], 0.02)
+    assert again.parts == model.certificate_.parts
+
+
+def test_the_file_keeps_the_certificate(model, tmp_path) -> None:
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    logits, _ = rows(seed=2)
+    assert (loaded.accepts(logits) == model.accepts(logits)).all()
+    assert loaded.certificate_.model == loaded.digest() == model.digest()
+
+
+def test_a_certificate_of_another_model_is_refused(model, tmp_path) -> None:
+    other = cordcal.PreservingCalibrator("ts").fit(*rows(seed=5))
+    other.certificate_ = model.certificate_
+    cordcal.save(other, tmp_path / "model.safetensors")
+    with refused(naming="another model"):
+        cordcal.load(tmp_path / "model.safetensors")
+
+
+def test_rows_of_the_fit_are_recognised() -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    with refused("model", naming="no certificate"):
+        model.accepts(logits)
+    certificate = model.certify(logits[:500], labels[:500], 0.05)
+    assert certificate.caveats[0].startswith("500 of 500 rows")
+    ids = np.arange(len(labels))
+    model.fit(logits, labels, ids=ids)
+    assert model.certificate_ is None
+    with refused("ids", rows=[0]):
+        model.certify(logits[:500], labels[:500], 0.05, ids=np.r_[7, ids[1:500] + 5000])
+    assert model.certificate_ is None
+    assert model.certify(logits[:500], labels[:500], 0.05, ids=ids[:500] + 5000).caveats == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rule": [1, 1, 3]}, {"preserve": "ranking"}, {"repair": "lift", "prefer": "likelihood"}],
+)
+def test_other_options_are_certified_alike(options) -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts", **options).fit(logits, labels)
+    certificate = model.certify(*rows(seed=1), 0.05, by="class")
+    new, truth = rows(4000, seed=3)
+    accepted = model.accepts(new)
+    assert (accepted == certificate.accepts(model.predict_proba(new))).all()
+    assert (model.predict(new)[accepted] != truth[accepted]).mean() <= 0.05
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_graphs_and_modules_act_alike(by, tmp_path) -> None:
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    import cordcal.onnx
+    import cordcal.torch
+
+    model = cordcal.PreservingCalibrator("ts").fit(*rows())
+    model.certify(*rows(seed=1), 0.02, by=by)
+    logits = rows(400, seed=2)[0]
+    expected = model.accepts(logits)
+    module = cordcal.torch.PreservingModule(model)
+    assert (module.accepts(torch.tensor(logits)).numpy() == expected).all()
+    cordcal.onnx.export(model, tmp_path / "model.onnx", dtype="float64")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    assert (session.run(["act"], {"logits": logits})[0] == expected).all()
+    assert 0 < expected.sum() < len(expected)
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_a_certificate_is_violated_or_renewed(model, by) -> None:
+    certificate = cordcal.certify(model.predict_proba(rows(seed=1)[0]), rows(seed=1)[1], by=by)
+    good, labels = rows(6000, seed=4)
+    good = model.predict_proba(good)
+    bad = np.where(np.random.default_rng(0).random(6000) < 0.1, (labels + 1) % 3, labels)
+    assert certificate.recheck(good, labels, "violated").passed
+    assert certificate.recheck(good, labels, "renewed").passed
+    assert not certificate.recheck(good, bad, "violated").passed
+    # Ten rows are evidence of nothing.
+    assert certificate.recheck(good[:10], labels[:10], "violated").passed
+    assert not certificate.recheck(good[:10], labels[:10], "renewed").passed
+
+
+def test_the_monitor_watches_acted_rows(model, tmp_path) -> None:
+    logits, labels = rows(3000, seed=6)
+    probabilities = model.predict_proba(logits)
+    monitor = cordcal.Monitor(probabilities, certificate=model.certificate_)
+    assert monitor.limit == pytest.approx(60.0)
+    assert monitor.add(probabilities, labels).verdict == "holds"
+    assert monitor.status.acted == int(model.accepts(logits).sum())
+    monitor.save(tmp_path / "state.monitor")
+    monitor = cordcal.Monitor.load(tmp_path / "state.monitor")
+    new, truth = rows(3000, seed=7)
+    wrong = np.where(np.random.default_rng(1).random(3000) < 0.05, (truth + 1) % 3, truth)
+    status = monitor.add(model.predict_proba(new), wrong)
+    assert "act" in [alarm.test for alarm in status.alarms]
+    assert "more acted predictions are wrong" in str(status)
+    monitor.acknowledge()
+    assert monitor.status.acted == 0
+
+
+def test_the_third_test_keeps_its_level_at_every_look() -> None:
+    from cordcal.evaluate.evidence import ActEvidence
+
+    rng = np.random.default_rng(8)
+    alarms = sum(
+        ActEvidence(0.1).update(rng.random(1500) < 0.1, np.log(20.0)) is not None
+        for _ in range(400)
+    )
+    assert alarms <= 400 * 0.05 + 2 * (400 * 0.05 * 0.95) ** 0.5
