@@ -78,9 +78,12 @@ def stored_tasks(folder: Path) -> Iterator[Task]:
     paths = sorted(folder.glob("llm6_*.npz"))
     models = [read(path) for path in paths]
     for i, (path, (scores, labels, _)) in enumerate(zip(paths, models, strict=True)):
-        j = next(j % len(models) for j in range(i + 1, i + len(models))
-                 if len(models[j % len(models)][1]) == len(labels)
-                 and (models[j % len(models)][1] == labels).all())
+        j = next(
+            j % len(models)
+            for j in range(i + 1, i + len(models))
+            if len(models[j % len(models)][1]) == len(labels)
+            and (models[j % len(models)][1] == labels).all()
+        )
         _, clusters = np.unique(np.c_[scores, models[j][0]], axis=0, return_inverse=True)
         name = path.stem.removeprefix("llm6_")
         context = {"other": models[j][0]}

@@ -28,6 +28,7 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import (
     bound_caveats,
+    context_caveats,
     find_caveats,
     suppress_repeats,
     warn_about,
@@ -306,6 +307,8 @@ class PreservingCalibrator(Estimator):
         checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
+        if checked_context is not None and truth is not None:
+            caveats += context_caveats(checked_context, original.prediction, truth, weight)
         warn_about(caveats)
         with suppress_repeats(caveats):
             self.fit_checked(

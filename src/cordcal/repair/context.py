@@ -3,7 +3,7 @@
 Lift's confidence is s = σ(α·log b − β·log(1 − b) + γ).  With context, every column adds a term to
 these log-odds:
 
-- categories: one effect each; a category that `fit` did not see has none;
+- categories: one effect each, with mean zero; a category that `fit` did not see has none;
 - numbers: a slope, on the number standardised and clipped to the range seen;
 - a second opinion, the probabilities of another model: slopes on its log-odds of our prediction,
   on whether it predicts the same, and on its confidence.
@@ -39,6 +39,7 @@ from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.lift_rule import (
     IDENTITY,
     PSEUDO_ERRORS,
+    RIDGES,
     SETTLED,
     Curve,
     Evaluated,
@@ -51,8 +52,13 @@ from cordcal.repair.lift_rule import (
 # A column must make the rows e² times as likely as without it: noise rarely does, and what is
 # refused would gain 0.2 % of the log loss at 1,000 rows.
 MIN_EVIDENCE = 2.0
+# The weakest of the curve's ridges: what a column says changes what b says, so that the curve moves
+# far from the identity.
+_RIDGE = RIDGES[0]
 # Effects are about a third of a unit of log-odds before anything is known.
 _START = 10.0
+# Categories per row; beyond that most have one row, and new rows have other ones.
+_MAX_CATEGORIES = 0.5
 # Between effects of any size and effects of a hundredth.
 _STRENGTHS = (0.05, 1e4)
 # A strength matters by how many effective parameters it leaves, known to this.
@@ -68,7 +74,8 @@ _MAX_PATTERNS = 20
 _INTERVAL = 1.959963984540054
 # The confidence at which effects are shown in points.
 _SHOWN_AT = 0.8
-_CURVE = 3
+# α, β and γ are the first parameters.
+_CURVE, _GAMMA = 3, 2
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,13 @@ class Column:
             raise InputError(context_argument(name), "has no value", "leave the column out")
         if values.dtype == object:
             categories = tuple(sorted(set(values[present])))
+            rows = int(present.sum())
+            if len(categories) > max(_MAX_CATEGORIES * rows, 2):
+                raise InputError(
+                    context_argument(name),
+                    f"has {len(categories):,} different values in {rows:,} rows, as identifiers do",
+                    "leave it out, or group its values",
+                )
             return cls(name, categories) if len(categories) > 1 else None
         numbers = _numbers(values[present], prediction[present])
         scales = tuple(Scale.of(column, weight[present]) for column in numbers)
@@ -427,7 +441,7 @@ def fit_context(
     weight : ndarray, optional
         Weights of the rows.
     without : Fitted
-        The curve without context; its ridge is used with context, too.
+        The curve without context, for rows that have none.
     least : float, optional
         The smallest confidence that can be on top, up to which rows are pooled.
     """
@@ -438,15 +452,13 @@ def fit_context(
         if column is not None:
             candidates.append(column)
             terms.append(column.encode(column_values, prediction))
-    rows = _Rows(mass, rest, right, w, without.ridge, tuple(terms))
+    rows = _Rows(mass, rest, right, w, tuple(terms))
     names, bare = tuple(values.columns), ContextCurve((), without.curve, ())
     chosen, strengths, evidence = _choose_columns(rows)
     if not chosen:
         return FittedContext(names, (), (bare,), (), (), (), without.gap)
     rows = rows._replace(terms=tuple(terms[column] for column in chosen))
     problem, theta = _solve(rows, tuple(range(len(chosen))), strengths, None)
-    covariance = np.linalg.inv(problem.evaluate(theta)[2])
-    spread = problem.credibility * np.sqrt(np.diag(covariance))
     curves = [problem.to_curve(theta, least)]
     for subset in _subsets(rows):
         part, optimum = _solve(rows, subset, strengths, curves[0])
@@ -456,7 +468,7 @@ def fit_context(
         tuple(candidates[column] for column in chosen),
         (*curves, bare),
         strengths,
-        tuple(spread[at] for at in problem.places),
+        problem.standard_errors(theta),
         evidence,
         problem.gap(theta),
     )
@@ -469,7 +481,6 @@ class _Rows(NamedTuple):
     rest: Vector
     right: Flags
     weight: Vector
-    ridge: float
     terms: tuple[Terms, ...]
 
     def with_columns(self, columns: Sequence[int]) -> npt.NDArray[np.intp]:
@@ -532,7 +543,7 @@ class _Problem:
             columns,
             wrong[order],
             weight[order],
-            np.full(start, rows.ridge),
+            np.full(start, _RIDGE),
         ).with_strengths(strengths)
 
     def with_strengths(self, strengths: Sequence[float] | Vector) -> _Problem:
@@ -609,11 +620,26 @@ class _Problem:
     def to_curve(self, theta: Vector, least: float | None) -> ContextCurve:
         """Return the curve and the effects, moved towards the identity where errors are few."""
         shrunk = self.identity + self.credibility * (theta - self.identity)
+        for at, codes in self.codes:
+            # A category that was not seen is an average one: γ has the mean effect.
+            mean = float(np.average(shrunk[at][codes], weights=self.weight))
+            shrunk[at] -= mean
+            shrunk[_GAMMA] += mean
         curve = Curve(*shrunk[:_CURVE].tolist())
         if least is not None:
             mass = 1.0 / (1.0 + np.exp(-self.log_odds(shrunk)))
             curve = pool_low(curve, mass, least, self.weight)
         return ContextCurve(self.columns, curve, tuple(shrunk[at] for at in self.places))
+
+    def standard_errors(self, theta: Vector) -> tuple[Vector, ...]:
+        """Return those of the effects, of categories less their mean."""
+        covariance = self.credibility**2 * np.linalg.inv(self.evaluate(theta)[2])
+        centering = np.eye(len(theta))
+        for at, codes in self.codes:
+            width = at.stop - at.start
+            centering[at, at] -= np.bincount(codes, self.weight, width) / self.rows
+        variance = np.diag(centering @ covariance @ centering.T)
+        return tuple(np.sqrt(variance[at]) for at in self.places)
 
     def gap(self, theta: Vector) -> float:
         """Bound how far the value per row is above its minimum.
