@@ -10,10 +10,9 @@ from scipy.optimize import minimize
 
 import cordcal
 from cordcal import InputError, PreservingCalibrator
-from cordcal._validation.caveats import CaveatWarning
-from cordcal._validation.context import ContextValues
 from cordcal.repair.context import MIN_EVIDENCE, fit_context
 from cordcal.repair.lift_rule import IDENTITY, RIDGES, fit_curve
+from internals import ContextValues
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*kept against the evidence")
 
@@ -351,7 +350,7 @@ def test_caveats_about_columns() -> None:
         "is right in all 300 rows": {"other": 9.0 * np.eye(3)[labels]},
     }
     for message, columns in cases.items():
-        with pytest.warns(CaveatWarning, match=message):
+        with pytest.warns(UserWarning, match=message):
             PreservingCalibrator().fit(logits, labels, context=columns)
 
 

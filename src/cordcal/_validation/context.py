@@ -47,21 +47,30 @@ def split_context(context: ArrayLike) -> tuple[dict[str, Any], dict[str, Any]]:
     >>> list(vectors), list(matrices)
     (["context['month']"], ["context['other']"])
     """
-    names = getattr(context, "column_names", getattr(context, "columns", None))
-    if names is None and not isinstance(context, Mapping):
+    names = _names(context)
+    if names is None:
         raise InputError(
             "context",
             f"is of type {type(context).__name__}",
             "pass a data frame, or a dictionary of columns by name",
         )
-    vectors, matrices = {}, {}
-    for name in context if names is None else names:
+    vectors: dict[str, Any] = {}
+    matrices: dict[str, Any] = {}
+    for name in names:
         if not isinstance(name, str):
             raise InputError("context", f"has the column {name!r}", "name every column by a text")
         column = context[name]
         is_matrix = len(np.shape(column)) == 2 or hasattr(column, "columns")
         (matrices if is_matrix else vectors)[context_argument(name)] = column
     return vectors, matrices
+
+
+def _names(context: ArrayLike) -> list[Any] | None:
+    """Return the names of the columns; None if it is neither a frame nor a mapping."""
+    if isinstance(context, Mapping):
+        return list(context)
+    names = getattr(context, "column_names", getattr(context, "columns", None))
+    return None if names is None else list(names)
 
 
 def context_argument(name: str) -> str:
@@ -82,10 +91,10 @@ def check_context(matched: MatchedRows, context: ArrayLike, kind: Kind) -> Conte
         What the scores are, and so those of a second opinion.
     """
     _, matrices = split_context(context)
-    opinions = dict(zip(matrices, matched.matrices[1:], strict=True))
+    opinions = dict(zip(matrices, matched.matrices[1 : 1 + len(matrices)], strict=True))
     rows, classes = np.shape(matched.matrices[0])
     columns = {}
-    for name in getattr(context, "column_names", getattr(context, "columns", context)):
+    for name in _names(context) or ():
         argument = context_argument(name)
         is_opinion = argument in opinions
         values = opinions[argument] if is_opinion else matched.others[argument]

@@ -610,7 +610,7 @@ class _Problem:
         if (optimum[:2] >= 0.0).all():
             return optimum
         # By strict convexity, the best feasible optimum of a face is the optimum.
-        allowed = []
+        allowed: list[tuple[float, int, Vector]] = []
         for face in ((True, False), (False, True), (False, False)):
             moves[:2] = face
             theta = minimise(self.evaluate, np.where(moves, start, 0.0), moves, self.rows)
@@ -703,7 +703,7 @@ def _find_strengths(problem: _Problem) -> tuple[_Problem, Matrix, Vector]:
     theta, freedom = problem.identity, np.zeros(len(problem.places))
     for _ in range(_MAX_UPDATES):
         theta = problem.solve(theta, _ROUGH)
-        covariance = np.linalg.inv(problem.evaluate(theta)[2])
+        covariance = np.asarray(np.linalg.inv(problem.evaluate(theta)[2]), dtype=np.float64)
         shares = 1.0 - problem.strength * np.diag(covariance)
         before, freedom = freedom, np.array([float(shares[at].sum()) for at in problem.places])
         if np.abs(freedom - before).max() <= _FREEDOM_TOLERANCE:
