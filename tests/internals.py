@@ -10,9 +10,17 @@ from cordcal import expressions
 from cordcal._errors import warn
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum
+from cordcal._validation.context import ContextValues
 from cordcal._validation.scores import CheckedScores
 
-__all__ = ["CheckedScores", "ExactSum", "expressions", "set_block_entries", "warn"]
+__all__ = [
+    "CheckedScores",
+    "ContextValues",
+    "ExactSum",
+    "expressions",
+    "set_block_entries",
+    "warn",
+]
 
 
 def set_block_entries(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:

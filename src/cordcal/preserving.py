@@ -31,10 +31,12 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import (
     bound_caveats,
+    context_caveats,
     find_caveats,
     suppress_repeats,
     warn_about,
 )
+from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
     check_labels,
@@ -61,10 +63,12 @@ from cordcal.repair import (
     CORD,
     ConfidenceGap,
     Construction,
+    ContextEffect,
     Lift,
     LiftConstruction,
     RankingConstruction,
 )
+from cordcal.repair.context import FittedContext
 from cordcal.repair.decimals import check_decimals, round_to_decimals
 from cordcal.repair.fitted import refuse_ranking
 from cordcal.repair.lift import check_prefer
@@ -230,6 +234,7 @@ class PreservingCalibrator(Estimator):
         labels: ArrayLike | None = None,
         *,
         prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         axis: int | None = None,
@@ -250,6 +255,12 @@ class PreservingCalibrator(Estimator):
         prediction : array_like of shape (n,), optional
             The classifier's predictions, as column indices or class names, where they are not
             the argmax of the scores; `predict_proba` then needs those of its rows.
+        context : data frame or mapping of str to array_like, optional
+            Columns that say how far to trust a prediction, by name: numbers, categories (text or
+            bool), or a second opinion, which is a matrix of another model's scores of the same
+            kind and classes; that model must not have been fitted on these rows.  They change
+            the confidence and never the prediction, need `Lift`, and `predict_proba` then needs
+            them too.  None or NaN where a value is unknown.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
@@ -275,17 +286,21 @@ class PreservingCalibrator(Estimator):
             twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
             without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
+        vectors, opinions = split_context({} if context is None else context)
         rows = match(
-            {"scores": scores},
+            {"scores": scores, **opinions},
             class_names=self.class_names,
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
             ids=ids,
+            others=vectors,
             ignore_index=ignore_index,
         )
-        (scores,), labels, columns = rows.matrices, rows.labels, rows.columns
+        scores, labels, columns = rows.matrices[0], rows.labels, rows.columns
         prediction, sample_weight = rows.prediction, rows.sample_weight
+        if context is not None:
+            self._check_context_options(axis, ignore_index)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
             scores, labels, sample_weight, prediction = layouts.rows_to_fit(
                 axis, rows.ignore_index, scores, labels, sample_weight, prediction
@@ -305,8 +320,11 @@ class PreservingCalibrator(Estimator):
         if prediction is not None:
             keep = check_predictions(prediction, *array.shape)
             original = replace(original, prediction=keep)
+        checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
+        if checked_context is not None and truth is not None:
+            caveats += context_caveats(checked_context, original.prediction, truth, weight)
         warn_about(caveats)
         with suppress_repeats(caveats):
             self.fit_checked(
@@ -316,8 +334,9 @@ class PreservingCalibrator(Estimator):
                 columns=columns,
                 label_names=rows.label_names,
                 prediction_given=prediction is not None,
+                context=checked_context,
             )
-        self.confidence_ = self._measure_confidence(original, truth, weight)
+        self.confidence_ = self._measure_confidence(original, truth, weight, checked_context)
         self._fit_ids = ids is not None
         digests = _id_digests(rows.ids) if ids is not None else row_digests(original.raw)
         self._fit_rows = np.unique(digests)[:_MAX_FIT_ROWS]
@@ -331,6 +350,7 @@ class PreservingCalibrator(Estimator):
         original: CheckedScores,
         labels: Labels | None,
         weight: Vector | None,
+        context: ContextValues | None,
     ) -> ConfidenceGap | None:
         """Compare confidence and accuracy on the calibration rows, or on some of many."""
         if labels is None:
@@ -341,7 +361,9 @@ class PreservingCalibrator(Estimator):
             rows = rows[weight[rows] > 0.0]
             weight = weight[rows]
         part = original.take(rows)
-        outputs = self.predict_checked(part)
+        outputs = self.predict_checked(
+            part, context=None if context is None else context.take(rows)
+        )
         construction = self.construction_
         if isinstance(construction, RankingConstruction):
             construction = construction.levels[0]
@@ -365,6 +387,7 @@ class PreservingCalibrator(Estimator):
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
         prediction_given: bool = False,
+        context: ContextValues | None = None,
     ) -> Self:
         """Fit on rows that are already validated."""
         repair, calibrator = self.make_repair(), self.make_calibrator(original.kind)
@@ -385,7 +408,9 @@ class PreservingCalibrator(Estimator):
             if not self.prefit:
                 new = functools.partial(self.make_calibrator, original.kind)
                 held_out = masses_held_out(calibrator, new, original, labels, weight)
-            repair.fit_checked(*rows, labels, original.prediction, weight, held_out=held_out)
+            repair.fit_checked(
+                *rows, labels, original.prediction, weight, held_out=held_out, context=context
+            )
         # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
             calibrator_=calibrator,
@@ -537,6 +562,7 @@ class PreservingCalibrator(Estimator):
         scores: ArrayLike,
         *,
         prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         axis: int | None = None,
         decimals: int | None = None,
@@ -550,6 +576,9 @@ class PreservingCalibrator(Estimator):
         prediction : array_like of shape (n,), optional
             The classifier's predictions, as column indices or class names; by default the argmax
             of the scores.  Required if `fit` had them.
+        context : data frame or mapping of str to array_like, optional
+            The columns that `fit` had, and any others, which are ignored.  Required if `fit` had
+            them; ``context={}`` if nothing is known.
         dtype : dtype, optional
             float64, float32 or float16, by default that of the scores; the prediction is
             strictly the largest entry of its row in this dtype, or strictly the first under the
@@ -578,8 +607,11 @@ class PreservingCalibrator(Estimator):
                 out_dtype,
                 axis=axis,
                 prediction=prediction,
+                context=context,
             )
-        outputs = self.predict_both(scores, prediction=prediction, dtype=dtype, axis=axis)
+        outputs = self.predict_both(
+            scores, prediction=prediction, context=context, dtype=dtype, axis=axis
+        )
         if decimals is None:
             return outputs.repaired
         repaired = to_numpy(outputs.repaired)
@@ -616,6 +648,7 @@ class PreservingCalibrator(Estimator):
         scores: ArrayLike,
         *,
         prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         axis: int | None = None,
     ) -> Outputs:
@@ -623,7 +656,7 @@ class PreservingCalibrator(Estimator):
 
         Parameters
         ----------
-        scores, prediction, dtype, axis
+        scores, prediction, context, dtype, axis
             As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
@@ -631,18 +664,23 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``prediction``.
         """
-        if type(scores) is np.ndarray and prediction is None and axis is None:
+        needs_context = self._needs_context(context)
+        is_plain = prediction is None and axis is None and not needs_context
+        if type(scores) is np.ndarray and is_plain:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
             return self.predict_checked(original, _output_dtype(dtype, original.raw))
-        rows = self._match(scores, prediction)
-        (values,), prediction = rows.matrices, rows.prediction
+        rows = self._match(scores, prediction, context if needs_context else None)
+        values, prediction = rows.matrices[0], rows.prediction
+        if needs_context:
+            self._check_context_options(axis, None)
         if layouts.is_dense(axis, values):
             outputs = self._predict_dense(to_numpy(values), dtype, axis, prediction)
         else:
             original = self._checked(values, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
-            outputs = self.predict_checked(original, out_dtype)
+            checked = check_context(rows, context, original.kind) if needs_context else None
+            outputs = self.predict_checked(original, out_dtype, checked)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -698,13 +736,18 @@ class PreservingCalibrator(Estimator):
         return check_predictions(prediction, *scores.shape)
 
     def predict_checked(
-        self, original: CheckedScores, dtype: npt.DTypeLike = np.float64
+        self,
+        original: CheckedScores,
+        dtype: npt.DTypeLike = np.float64,
+        context: ContextValues | None = None,
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original)
-        repaired = self.repair_.transform_checked(
-            original.probabilities, direct, original.prediction, dtype
-        )
+        rows = (original.probabilities, direct, original.prediction, dtype)
+        if isinstance(self.repair_, Lift):
+            repaired = self.repair_.transform_checked(*rows, context)
+        else:
+            repaired = self.repair_.transform_checked(*rows)
         return Outputs(direct, repaired, original.prediction)
 
     def _predict_dense(
@@ -741,7 +784,7 @@ class PreservingCalibrator(Estimator):
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
-                "axis and prediction",
+                "axis, prediction and context",
                 "are not supported for dask collections",
                 "leave them out",
             )
@@ -809,12 +852,73 @@ class PreservingCalibrator(Estimator):
 
         return clone(calibrator, safe=False)
 
-    def _match(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> MatchedRows:
+    def _needs_context(self, context: ArrayLike | None) -> bool:
+        """Return whether `fit` had context, which must then be passed, and else must not be."""
+        fitted = self._fitted_context()
+        if fitted is not None and context is None:
+            names = ", ".join(map(repr, fitted.names))
+            raise InputError(
+                "context",
+                f"is missing: fit had the columns {names}",
+                "pass context= with them, or context={} if nothing is known about these rows",
+            )
+        if fitted is None and context is not None:
+            raise InputError("context", "is not used: fit had none", "leave it out")
+        return fitted is not None
+
+    def _fitted_context(self) -> FittedContext | None:
+        self._check_fitted("repair_")
+        return self.repair_.context_ if isinstance(self.repair_, Lift) else None
+
+    def _check_context_options(self, axis: int | None, ignore_index: int | None) -> None:
+        """Refuse what context does not go with."""
+        for name, value in (("axis", axis), ("ignore_index", ignore_index)):
+            if value is not None:
+                raise InputError(
+                    "context", f"is not supported with {name}=", "pass one row per prediction"
+                )
+        if not isinstance(self.make_repair(), Lift):
+            raise InputError(
+                "context",
+                "needs a repair that learns from labels",
+                "write {option}",
+                option=("repair", "lift"),
+            )
+
+    def context_effects(self) -> tuple[ContextEffect, ...]:
+        """Return what each category and number of the context does to the confidence.
+
+        Columns that did not explain whether predictions are right have no effect and are not
+        listed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(3, size=2000)
+        >>> source = np.where(rng.random(2000) < 0.5, "photo", "pdf")
+        >>> noise = np.where(source == "photo", 2.0, 0.5)[:, None]
+        >>> logits = 2.0 * np.eye(3)[labels] + noise * rng.normal(size=(2000, 3))
+        >>> model = PreservingCalibrator().fit(logits, labels, context={"source": source})
+        >>> for effect in model.context_effects():
+        ...     print(effect)
+        """
+        fitted = self._fitted_context()
+        return () if fitted is None else fitted.effects()
+
+    def _match(
+        self,
+        scores: ArrayLike,
+        prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+    ) -> MatchedRows:
         """Match rows with each other, and columns with those of fit."""
         self._check_fitted("repair_")
         names = self.output_names()
+        vectors, opinions = split_context({} if context is None else context)
         return match(
-            {"scores": scores},
+            {"scores": scores, **opinions},
+            others=vectors,
             fitted_names=self.columns_ if names is None else names,
             fitted_source="fit" if self.class_names is None else "class_names",
             prediction=prediction,

@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import option_text, stacklevel_outside_package
-from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
+from cordcal._numeric.types import (
+    Classes,
+    Floats,
+    Labels,
+    Matrix,
+    NumPyArray,
+    Predictions,
+    Record,
+    Vector,
+)
+from cordcal._validation.context import ContextValues, context_argument
 from cordcal._validation.scores import CheckedScores
 
 Flags = npt.NDArray[np.bool_]
@@ -41,6 +51,10 @@ _PERCENT_TOLERANCE = 5.0
 _MATCH, _EVALUATE = slice(0, None, 2), slice(1, None, 2)
 # With this many rows per class, a sample at random contains nearly every class.
 _MANY_ROWS = 10
+# A column from which the label follows in so many rows is rather a copy of it than context.
+_DETERMINED = 0.995
+# Values of fewer rows determine anything by chance, or because rows are repeated.
+_MIN_ROWS_PER_VALUE = 5
 # Number of rows to look at before all rows: a few rows suffice to rule a mistake out.
 _SAMPLE_ROWS = 8
 # Logits that differ by a constant per row have the same softmax up to this rounding.
@@ -64,7 +78,8 @@ class Caveat(Record):
     ----------
     key : str
         Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"majority"``, ``"scores"``,
-        ``"rows"``, ``"errors"``, ``"evidence"``, ``"overlap"``, ``"classes"`` or ``"indistinct"``.
+        ``"rows"``, ``"errors"``, ``"evidence"``, ``"overlap"``, ``"classes"``, ``"context"`` or
+        ``"indistinct"``.
     sentence : str
         A description with its figures.
     figures : mapping of str to float
@@ -440,6 +455,82 @@ def no_errors(prediction: Classes, labels: Labels, weight: Vector | None) -> Cav
 def bound_caveats(sentence: str) -> list[Caveat]:
     """Return the caveat that many predictions are kept against the evidence, if there is one."""
     return [Caveat("evidence", sentence)] if sentence else []
+
+
+def context_caveats(
+    context: ContextValues, prediction: Predictions, labels: Labels, weight: Vector | None
+) -> list[Caveat]:
+    """Return the caveats about columns next to the scores, at most one per column."""
+    counted = np.ones(len(labels), dtype=bool) if weight is None else weight > 0.0
+    prediction, labels = prediction[counted], labels[counted]
+    caveats = []
+    for name, values in context.take(counted).columns.items():
+        find = _opinion_caveat if values.ndim == 2 else _column_caveat
+        caveat = find(context_argument(name), values, prediction, labels)
+        if caveat is not None:
+            caveats.append(caveat)
+    return caveats
+
+
+def _column_caveat(
+    argument: str, values: NumPyArray, prediction: Predictions, labels: Labels
+) -> Caveat | None:
+    """Detect a column that is the same in all rows, or that determines the labels."""
+    present = np.array([value is not None and value == value for value in values], dtype=bool)
+    _, codes, counts = np.unique(values[present], return_inverse=True, return_counts=True)
+    if len(counts) == 1:
+        return Caveat(
+            "context", f"{argument} is the same in every row, so that it has no effect", {}
+        )
+    repeated = counts[codes] >= _MIN_ROWS_PER_VALUE
+    truth, guess = labels[present][repeated], prediction[present][repeated]
+    if len(truth) < _MIN_ROWS_WITHOUT_ERRORS:
+        return None
+    right = truth == guess
+    for target, what in ((truth, "the labels"), (right, "which predictions are right")):
+        known = _explained(codes[repeated], target.astype(np.intp))
+        if (
+            known
+            >= _DETERMINED
+            > _explained(np.zeros_like(codes[repeated]), target.astype(np.intp))
+        ):
+            return Caveat(
+                "context",
+                f"{argument} determines {what} in {100 * known:.1f} % of the rows: will it be "
+                f"known before the label is?",
+                {"determined": known},
+                blocks_advice=True,
+            )
+    return None
+
+
+def _explained(codes: Classes, target: Classes) -> float:
+    """Return the share of rows in which the target is the most frequent one of its code."""
+    width = int(target.max()) + 1
+    pairs, counts = np.unique(codes * width + target, return_counts=True)
+    most = np.zeros(int(codes.max()) + 1)
+    np.maximum.at(most, pairs // width, counts)
+    return float(most.sum()) / len(codes)
+
+
+def _opinion_caveat(
+    argument: str, values: NumPyArray, prediction: Predictions, labels: Labels
+) -> Caveat | None:
+    """Detect a second opinion from a model that was fitted on the rows."""
+    present = ~np.isnan(values[:, 0])
+    rows = int(present.sum())
+    right = values[present].argmax(axis=1) == labels[present]
+    if rows < _MIN_ROWS_WITHOUT_ERRORS or not right.all():
+        return None
+    if (prediction[present] == labels[present]).all():
+        return None
+    return Caveat(
+        "context",
+        f"{argument} is right in all {rows:,} rows: was its model fitted on them? It must not "
+        "have seen them, or its opinion of other rows is worth less than it seems",
+        {"rows": rows},
+        blocks_advice=True,
+    )
 
 
 def _too_few_rows(rows: int, classes: int) -> Caveat:

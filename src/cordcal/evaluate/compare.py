@@ -9,7 +9,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from cordcal._validation.caveats import (
     split_caveats,
     warn_about,
 )
+from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import Groups, check_labels, few_groups
 from cordcal._validation.names import Name, check_class_names
@@ -42,6 +43,7 @@ from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.results import (
     ORIGINAL,
     ConstraintCost,
+    ContextOffer,
     Entry,
     Interval,
     KeptPredictions,
@@ -58,7 +60,7 @@ from cordcal.evaluate.statistics import (
     paired_interval,
     resampled,
 )
-from cordcal.metrics import PredictionChanges, PredictionChangesStream
+from cordcal.metrics import PredictionChanges, PredictionChangesStream, ece, risk_coverage
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
@@ -85,6 +87,7 @@ def compare(
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     groups: ArrayLike = None,
+    context: ArrayLike | tuple[ArrayLike, ArrayLike] = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit calibrators on one part of the rows and compare their probabilities on the other.
@@ -123,6 +126,9 @@ def compare(
     groups : array_like of shape (n,), optional
         The group of each row, such as a region: metrics are then also computed per group.
         If ``evaluation`` is a tuple, these are the groups of its rows.
+    context : data frame or mapping, optional
+        Columns next to the scores, as for `PreservingCalibrator.fit`: what they bring the default
+        is measured.  If ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
     progress : callable, optional
         Called with a calibrator's name when its fit begins, and with ``"intervals"`` at the end.
 
@@ -157,8 +163,9 @@ def compare(
             "belong to fixed rows",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
+    contexts = _pair_of_contexts(context, evaluation)
     matched, held_out, candidates = _match(
-        scores, labels, class_names, evaluation, groups, selection.by_name
+        scores, labels, class_names, evaluation, groups, selection.by_name, contexts
     )
     array = as_scores(matched.matrices[0])
     rows, classes = array.shape
@@ -177,6 +184,10 @@ def compare(
         left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
     parts, population = make_splits(checked, truth, evaluation, splits, seed, groups)
+    if contexts[0] is not None:
+        first = check_context(matched, contexts[0], input)
+        second = None if held_out is None else check_context(held_out, contexts[1], input)
+        parts = [part.with_context(first, second, rows) for part in parts]
     caveats = find_caveats(checked, truth, names=names)
     if isinstance(evaluation, tuple) and not caveats:
         caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
@@ -240,6 +251,7 @@ def _match(
     evaluation: float | EvaluationRows,
     groups: ArrayLike,
     candidates: Mapping[str, AnyCalibrator],
+    contexts: tuple[ArrayLike, ArrayLike],
 ) -> tuple[MatchedRows, MatchedRows | None, dict[str, AnyCalibrator]]:
     """Match the rows to fit on, and those to evaluate on with them, and what was computed before.
 
@@ -255,11 +267,15 @@ def _match(
         for name, candidate in precomputed.items()
     }
     is_pair = isinstance(evaluation, tuple)
+    (vectors, opinions), (later_vectors, later_opinions) = (
+        split_context({} if context is None else context) for context in contexts
+    )
     rows = match(
-        {"scores": scores, **calibration},
+        {"scores": scores, **opinions, **calibration},
         class_names=class_names,
         labels=labels,
         groups=None if is_pair else groups,
+        others=vectors,
     )
     if not isinstance(evaluation, tuple):
         return rows, None, dict(candidates)
@@ -268,18 +284,34 @@ def _match(
         for name, candidate in precomputed.items()
     }
     held_out = match(
-        {"evaluation[0]": evaluation[0], **direct},
+        {"evaluation[0]": evaluation[0], **later_opinions, **direct},
         fitted_names=rows.class_names or rows.columns,
         fitted_source="scores",
         labels=evaluation[1],
         labels_argument="evaluation[1]",
         groups=groups,
+        others=later_vectors,
     )
-    pairs = zip(rows.matrices[1:], held_out.matrices[1:], strict=True)
+    before, later = 1 + len(opinions), 1 + len(later_opinions)
+    pairs = zip(rows.matrices[before:], held_out.matrices[later:], strict=True)
     replaced = {
         name: PrecomputedProbabilities(*pair) for name, pair in zip(precomputed, pairs, strict=True)
     }
     return rows, held_out, {**candidates, **replaced}
+
+
+def _pair_of_contexts(
+    context: ArrayLike | tuple[ArrayLike, ArrayLike], evaluation: object
+) -> tuple[ArrayLike, ArrayLike]:
+    """Return the context of the rows to fit on and of separate rows to evaluate on."""
+    is_pair = isinstance(context, tuple)
+    if context is not None and is_pair != isinstance(evaluation, tuple):
+        raise InputError(
+            "context",
+            "is a tuple, but evaluation is a share" if is_pair else "is of the rows to fit on only",
+            "pass one context" if is_pair else "pass a tuple of both, as for evaluation",
+        )
+    return context if isinstance(context, tuple) else (context, None)
 
 
 @dataclass(frozen=True)
@@ -382,6 +414,8 @@ class Split:
         The numbers of the rows to evaluate on in the population, from which resamples draw.
     groups : ndarray of str or None
         The group of each row to evaluate on.
+    contexts : tuple of ContextValues or None
+        Columns next to the scores, of the rows to fit on and of those to evaluate on.
     """
 
     fit: CheckedScores
@@ -390,6 +424,14 @@ class Split:
     labels: Labels
     rows: Classes
     groups: Groups | None
+    contexts: tuple[ContextValues, ContextValues] | None = None
+
+    def with_context(self, first: ContextValues, second: ContextValues | None, count: int) -> Split:
+        """Return the split with the context of ``count`` rows, or of fitted and other rows."""
+        if second is not None:
+            return replace(self, contexts=(first, second))
+        fit = np.setdiff1d(np.arange(count), self.rows)
+        return replace(self, contexts=(first.take(fit), first.take(self.rows)))
 
     @functools.cached_property
     def fit_cache(self) -> FitCache:
@@ -504,6 +546,7 @@ class FittedCalibrator:
     kept: KeptPredictions | None
     shares: dict[str, float]
     rule: RuleOffer | None
+    context: ContextOffer | None
 
     def rows_by_output(self) -> dict[Output, list[LabelledRows]]:
         """Return the rows to resample; a calibrator that keeps predictions has no repaired ones."""
@@ -604,6 +647,7 @@ def fit_and_measure(
         kept=gap if lift else None,
         shares=_blend_shares(first_model),
         rule=_offer_rule(first_model, first_split, first_outputs, lift[0]) if lift else None,
+        context=_offer_context(first_model, first_split, first_outputs) if lift else None,
     )
 
 
@@ -741,6 +785,45 @@ def _offer_rule(
     )
 
 
+def _offer_context(
+    model: PreservingCalibrator, split: Split, outputs: Outputs
+) -> ContextOffer | None:
+    """Return what context brings a blend with Lift; None for others, or without context."""
+    if split.contexts is None or not isinstance(model.calibrator_, Blend):
+        return None
+    fit, (first, second) = split.fit, split.contexts
+    lift = Lift().fit_checked(
+        fit.probabilities,
+        predict_calibrated(model.calibrator_, fit),
+        split.fit_labels,
+        fit.prediction,
+        None,
+        held_out=model.calibrator_.held_out_.masses,
+        context=first,
+    )
+    assert lift.context_ is not None
+    rows, right = np.arange(len(split.labels)), outputs.prediction == split.labels
+    losses, eces, areas = [], [], []
+    for context in (None, second):
+        repaired = lift.transform_checked(
+            split.original.probabilities, outputs.direct, outputs.prediction, np.float64, context
+        )
+        mass = repaired[rows, outputs.prediction]
+        losses.append(-np.log(np.maximum(np.where(right, mass, 1.0 - mass), NLL_FLOOR)))
+        eces.append(float(ece(repaired, split.labels)))
+        areas.append(risk_coverage(repaired, split.labels).aurc)
+    saving = losses[0] - losses[1]
+    mean = float(saving.mean())
+    error = 1.96 * float(np.std(saving)) / math.sqrt(len(saving))
+    return ContextOffer(
+        columns=tuple(column.name for column in lift.context_.columns),
+        loss=float(losses[1].mean()),
+        saving=paired_interval(mean, mean - error, mean + error),
+        ece=(eces[0], eces[1]),
+        aurc=(areas[0], areas[1]),
+    )
+
+
 def _keeps_predictions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
     """Return whether a calibrator keeps predictions without a repair, by design and on these rows.
 
@@ -815,6 +898,7 @@ def _entry(
         kept=fitted.kept,
         shares=fitted.shares,
         rule=fitted.rule,
+        context=fitted.context,
         pictures=fitted.pictures,
     )
 

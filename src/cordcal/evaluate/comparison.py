@@ -285,6 +285,7 @@ class Comparison:
             simpler=advice.simpler,
             if_changing=advice.if_changing,
             with_rule=advice.with_rule,
+            with_context=advice.with_context,
             confidence=advice.confidence,
         )
 

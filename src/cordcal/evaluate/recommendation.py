@@ -14,7 +14,14 @@ from cordcal._errors import option_text
 from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
-from cordcal.evaluate.results import ORIGINAL, Interval, Output, RuleOffer, SuggestedCommand
+from cordcal.evaluate.results import (
+    ORIGINAL,
+    ContextOffer,
+    Interval,
+    Output,
+    RuleOffer,
+    SuggestedCommand,
+)
 from cordcal.evaluate.statistics import ROUNDING, joint_lower_bounds
 from cordcal.metrics import METRICS
 from cordcal.repair.results import MANY_AT_BOUND
@@ -108,6 +115,8 @@ class Recommendation(Record):
         more accurate than the classifier.
     rule : RuleOffer or None
         What a learnt rule saves if the default is recommended; None if that is not clear.
+    context : ContextOffer or None
+        What context brings the default; None without context.
     confidence : str
         Confidence minus accuracy before and after lift, the share of predictions kept against the
         evidence, and from 5 % on what that costs and the ways out; empty without lift.
@@ -129,7 +138,10 @@ class Recommendation(Record):
     If predictions may change: no calibrator is clearly more accurate.
     """
 
-    _computed = ("name", "headline", "figures", "simpler", "with_rule", "if_changing")
+    _computed = (
+        *("name", "headline", "figures", "simpler", "with_rule", "with_context"),
+        "if_changing",
+    )
 
     key: str | None
     output: str | None
@@ -141,6 +153,7 @@ class Recommendation(Record):
     alternatives: tuple[Alternative, ...] = ()
     changing: ChangedPredictions | None = None
     rule: RuleOffer | None = None
+    context: ContextOffer | None = None
     confidence: str = ""
     blocking: tuple[Caveat, ...] = ()
 
@@ -210,8 +223,32 @@ class Recommendation(Record):
             "argmax."
         )
 
+    @property
+    def with_context(self) -> str:
+        """What the columns next to the scores bring, in one line; empty without them."""
+        offer = self.context
+        if offer is None:
+            return ""
+        if not offer.is_clear:
+            return "With context: no clear gain; leave it out."
+        ece, aurc = (
+            f"{100 * before:.2f} → {100 * after:.2f} %" for before, after in (offer.ece, offer.aurc)
+        )
+        return (
+            f'With context: {", ".join(offer.columns)}; log loss of "the prediction is right" '
+            f"{offer.loss:.4f}, lower by {format_interval(offer.saving)}; ECE {ece}; area under "
+            f"the risk-coverage curve {aurc}. Pass it to fit and to predict_proba."
+        )
+
     def __str__(self) -> str:
-        others = (self.with_rule, self.figures, self.confidence, self.simpler, self.if_changing)
+        others = (
+            self.with_rule,
+            self.with_context,
+            self.figures,
+            self.confidence,
+            self.simpler,
+            self.if_changing,
+        )
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
 
@@ -247,6 +284,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         after=comparison.measures(*chosen),
         alternatives=tuple(_alternatives(comparison, chosen)),
         changing=_changing(comparison),
+        context=comparison[DEFAULT[0]].context if chosen == DEFAULT else None,
         rule=_rule(comparison) if chosen == DEFAULT else None,
         confidence=_describe_confidence(comparison, chosen),
     )

@@ -88,6 +88,34 @@ class RuleOffer(Record):
 
 
 @dataclass(frozen=True)
+class ContextOffer(Record):
+    """What columns next to the scores bring the default on the evaluated rows.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns that have an effect; empty if none explains which predictions are right.
+    loss : float
+        The log loss of "the prediction is right" with context.
+    saving : Interval
+        That loss without context, minus that.
+    ece, aurc : tuple of float
+        The ECE, and the area under the risk-coverage curve, without and with context.
+    """
+
+    columns: tuple[str, ...]
+    loss: float
+    saving: Interval
+    ece: tuple[float, float]
+    aurc: tuple[float, float]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the saving is more than chance."""
+        return bool(self.columns) and self.saving.low > 0.0
+
+
+@dataclass(frozen=True)
 class KeptPredictions(Record):
     """How honest Lift's confidence is on the evaluated rows, and what keeping predictions costs.
 
@@ -491,6 +519,8 @@ class Entry:
         The weights of a blend's members; empty for other calibrators.
     rule : RuleOffer or None
         What a learnt rule saves the blend; None for others, or if its weights are equal.
+    context : ContextOffer or None
+        What context brings the blend with Lift; None for others, or without context.
     """
 
     key: str
@@ -512,6 +542,7 @@ class Entry:
     kept: KeptPredictions | None = None
     shares: Measures = field(default_factory=dict)
     rule: RuleOffer | None = None
+    context: ContextOffer | None = None
 
     @property
     def preserving(self) -> tuple[str, ...]:
@@ -575,7 +606,7 @@ class Advice:
         The recommendation, and the reason for it.
     figures : str
         What it brings on the evaluation rows, in one line.
-    simpler, if_changing, with_rule : str
+    simpler, if_changing, with_rule, with_context : str
         The simpler options, and what changing predictions or a learnt rule would bring, each as
         a short text behind its label and a colon; empty if there is nothing to say.
     confidence : str
@@ -589,6 +620,7 @@ class Advice:
     simpler: str = ""
     if_changing: str = ""
     with_rule: str = ""
+    with_context: str = ""
     confidence: str = ""
 
 

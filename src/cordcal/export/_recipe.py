@@ -282,6 +282,12 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
             "was fitted with prediction=, and the scores alone do not determine such predictions",
             "export a model whose predictions are the argmax of the scores",
         )
+    if isinstance(model.repair_, Lift) and model.repair_.context_ is not None:
+        raise InputError(
+            "model",
+            "was fitted with context=, which exports do not take",
+            "export a model fitted without it, or serve this one in Python",
+        )
     rule, scalars = _rule_of(model.repair_)
     weights = model.repair_.fitted_weights()
     parameters = calibrator.map_parameters()

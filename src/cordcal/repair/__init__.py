@@ -1,6 +1,7 @@
 """Repair: from original and direct probabilities to repaired ones (Section 3 of the paper)."""
 
 from cordcal.repair.construction import ConstructionState
+from cordcal.repair.context import ContextEffect
 from cordcal.repair.cord import CORD
 from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.prediction_rule import PredictionRule
@@ -17,6 +18,7 @@ __all__ = [
     "ConfidenceGap",
     "Construction",
     "ConstructionState",
+    "ContextEffect",
     "Explanation",
     "Lift",
     "LiftConstruction",

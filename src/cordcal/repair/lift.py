@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,12 +24,14 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
+from cordcal._validation.context import ContextValues
 from cordcal._validation.labels import check_predictions, check_weights
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal._validation.table import match
 from cordcal.repair import dispatch, engine, lift_rule, rule
+from cordcal.repair.context import FittedContext, fit_context
 from cordcal.repair.engine import Block
-from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
+from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_array, output_dtype
 from cordcal.repair.lift_rule import Curve, Margin, Prefer, fit_curve
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import Explanation, LiftConstruction
@@ -98,6 +100,8 @@ class Lift(FittedRepair):
     curve_: Curve
     construction_: LiftConstruction
     n_classes_: int
+    # Set by `PreservingCalibrator.fit` with context=.
+    context_: FittedContext | None = None
 
     def __init__(
         self,
@@ -196,16 +200,23 @@ class Lift(FittedRepair):
         weight: Vector | None,
         *,
         held_out: Masses | None = None,
+        context: ContextValues | None = None,
     ) -> Self:
         """Learn from checked rows.
 
-        ``held_out`` replaces their direct masses by those of models not fitted on the rows.
+        ``held_out`` replaces their direct masses by those of models not fitted on the rows;
+        ``context`` are columns next to the scores.
         """
         class_weights = self.weights_for(direct.shape[1])
         parts = list(_labelled(original, direct, labels, prediction, weight, class_weights))
         weighted = weight is not None
         return self._learn(
-            parts, direct.shape[1], held_out, weighted=weighted, prediction_given=True
+            parts,
+            direct.shape[1],
+            held_out,
+            weighted=weighted,
+            prediction_given=True,
+            context=context,
         )
 
     def _learn(
@@ -217,6 +228,7 @@ class Lift(FittedRepair):
         weighted: bool,
         prediction_given: bool,
         names: list[str] | None = None,
+        context: ContextValues | None = None,
     ) -> Self:
         check_prefer(self.prefer)
         rows = _LabelledRows(
@@ -231,12 +243,21 @@ class Lift(FittedRepair):
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
         chosen_rule = check_rule(self.rule, classes, names=names)
         class_weights = self.weights_for(classes, names)
-        curve = fitted.curve
         margin = Margin.under_rule(classes, class_weights, np.float64)
+        least = None
         if self.prefer == "confidence" and class_weights is None:
             least = float(margin.least(rows.prediction, xp=np))
-            curve = lift_rule.pool_low(curve, masses.mass, masses.rest, least, weight)
-        mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
+            held_out_mass, _ = lift_rule.confidence(fitted.curve, masses.mass, masses.rest)
+            curve = lift_rule.pool_low(fitted.curve, held_out_mass, least, weight)
+            fitted = replace(fitted, curve=curve)
+        curve = row_curve = fitted.curve
+        fitted_context = None
+        if context is not None:
+            fitted_context = fit_context(
+                context, rows.prediction, masses.mass, masses.rest, right, weight, fitted, least
+            )
+            row_curve = fitted_context.row_curves(context, rows.prediction)
+        mass, rest = lift_rule.confidence(row_curve, rows.mass, rows.rest)
         construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
@@ -252,7 +273,7 @@ class Lift(FittedRepair):
             n_changed=int(rows.changed.sum()),
             n_at_lower=int((mass < margin.bound(rows.lower, rows.prediction, xp=np)).sum()),
             n_at_upper=int((rest < rule.EPSILON).sum()),
-            n_pooled=int((mass <= curve.pooled_below).sum()),
+            n_pooled=int((mass <= row_curve.pooled_below).sum()),
             prediction_given=prediction_given,
             effective_n=_effective(rows.weight),
         )
@@ -260,11 +281,28 @@ class Lift(FittedRepair):
         self.__dict__.update(
             construction_=construction,
             curve_=curve,
+            context_=fitted_context,
             n_classes_=construction.n_classes,
             rule_=chosen_rule,
             columns_=names,
         )
         return self
+
+    def transform_checked(
+        self,
+        original: Floats,
+        direct: Floats,
+        prediction: Predictions,
+        dtype: DType,
+        context: ContextValues | None = None,
+    ) -> Floats:
+        """Repair a pair of matrices with checked predictions, and context if `fit` had it."""
+        if context is None or self.context_ is None:
+            return super().transform_checked(original, direct, prediction, dtype)
+        out = output_array(direct, dtype, None, False)
+        curve = self.context_.row_curves(context, prediction)
+        self._repair_rows(original, direct, prediction, out, curve)
+        return out
 
     def _repair_rows(
         self,
@@ -272,21 +310,23 @@ class Lift(FittedRepair):
         direct: Floats,
         prediction: Predictions | None,
         out: Floats,
+        curve: Curve | None = None,
     ) -> None:
+        curve = self.curve_ if curve is None else curve
         weights = self.fitted_weights(out.dtype)
         margin = Margin.under_rule(direct.shape[1], weights, out.dtype)
         engine.visit_blocks(
-            lambda block: self._write(block, margin, out[block.rows]),
+            lambda block: self._write(block, curve.take(block.rows), margin, out[block.rows]),
             original,
             direct,
             prediction,
             weights,
         )
 
-    def _write(self, block: Block, margin: Margin, out: Floats) -> None:
+    def _write(self, block: Block, curve: Curve, margin: Margin, out: Floats) -> None:
         """Write the repaired rows of one block."""
         state = block.state
-        mass, rest = self._confidence(state)
+        mass, rest = _confidence(curve, state)
         low = np.flatnonzero(mass < margin.bound(state.lower, state.prediction, xp=np))
         if low.size:  # before ``out``, which may be the direct rows, is written
             some, keep = block.supplied[low].astype(np.float64), state.prediction[low]
@@ -296,18 +336,13 @@ class Lift(FittedRepair):
         if low.size:
             out[low] = rule.make_first(rows.astype(out.dtype), keep, block.class_weights)
 
-    def _confidence(self, state: RowState) -> tuple[Array, Array]:
-        """Return s and 1 − s of described rows."""
-        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        return lift_rule.pool(self.curve_, mass, rest)
-
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None, dtype: DType
     ) -> Any:
         weights = self.fitted_weights(dtype)
         state, part, wide = dispatch.describe_foreign(original, direct, prediction, weights)
         like = dispatch.weights_like(weights, wide)
-        mass, rest = self._confidence(state)
+        mass, rest = _confidence(self.curve_, state)
         return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
     def explain_checked(
@@ -324,7 +359,7 @@ class Lift(FittedRepair):
         )
         margin = Margin.under_rule(direct.shape[1], weights, np.float64)
         reference, _ = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        mass, rest = self._confidence(state)
+        mass, rest = _confidence(self.curve_, state)
         lower, high = margin.bound(state.lower, state.prediction, xp=np), rest < rule.EPSILON
         low = np.flatnonzero(mass < lower)
         repaired = np.where(high, 1.0 - rule.EPSILON, mass)
@@ -346,8 +381,10 @@ class Lift(FittedRepair):
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         tensors = {"curve": np.array(self.curve_), **self._rule_state()}
-        construction = self.construction_.to_dict()
-        return tensors, {"construction": construction, "class_names": self.columns_}
+        meta = {"construction": self.construction_.to_dict(), "class_names": self.columns_}
+        if self.context_ is not None:
+            meta["context"] = self.context_.to_state()
+        return tensors, meta
 
     @classmethod
     def from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
@@ -356,6 +393,8 @@ class Lift(FittedRepair):
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
+        if "context" in meta:
+            lift.context_ = FittedContext.from_state(meta["context"])
         lift._restore_rule(tensors, meta)
         return lift
 
@@ -366,6 +405,12 @@ class Lift(FittedRepair):
         if hasattr(self, "curve_"):
             parts += [f"{name}={value:.6g}" for name, value in self.curve_._asdict().items()]
         return f"Lift({', '.join(parts)})"
+
+
+def _confidence(curve: Curve, state: RowState) -> tuple[Array, Array]:
+    """Return s and 1 − s of described rows."""
+    mass, rest = lift_rule.confidence(curve, state.direct_mass, state.direct_rest)
+    return lift_rule.pool(curve, mass, rest)
 
 
 def check_prefer(prefer: object) -> None:

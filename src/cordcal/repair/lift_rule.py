@@ -29,15 +29,16 @@ from its optimum to the identity by the share 2 / (e + 2): few errors say little
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import namespace
-from cordcal._numeric.types import Array, DType, Namespace, Vector
+from cordcal._numeric.types import Array, DType, Flags, Namespace, Vector
 from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.rule import (
     RowState,
@@ -68,14 +69,21 @@ class Curve(NamedTuple):
     """The parameters of s = σ(α·log b − β·log(1 − b) + γ), with α and β at least zero.
 
     Confidences up to ``pooled_below`` are replaced by ``pooled``; both are zero if none is so
-    small that it cannot be on top.
+    small that it cannot be on top.  With context (``context.py``) every row has its own curve,
+    and the fields are vectors.
     """
 
-    alpha: float
-    beta: float
-    gamma: float
-    pooled_below: float = 0.0
-    pooled: float = 0.0
+    alpha: Any
+    beta: Any
+    gamma: Any
+    pooled_below: Any = 0.0
+    pooled: Any = 0.0
+
+    def take(self, rows: slice) -> Curve:
+        """Return the curves of some rows; one curve is that of all rows."""
+        if np.ndim(self.gamma) == 0:
+            return self
+        return Curve(*(field[rows] for field in self))
 
 
 IDENTITY = Curve(1.0, 1.0, 0.0)
@@ -162,7 +170,7 @@ def pool(
     curve: Curve, mass: Array, rest: Array, *, xp: Namespace | None = None
 ) -> tuple[Array, Array]:
     """Return s and 1 − s, with one value for all confidences up to ``pooled_below``."""
-    if curve.pooled == 0.0:
+    if np.ndim(curve.pooled) == 0 and curve.pooled == 0.0:
         return mass, rest
     xp = namespace(mass) if xp is None else xp
     low = mass <= curve.pooled_below
@@ -311,7 +319,7 @@ RIDGES = (5.0, 20.0, 80.0, 320.0)
 # for one or two, whose losses of 5 to 10 nats would decide all three parameters.
 PSEUDO_ERRORS = 2.0
 # A squared Newton decrement below this, per row, is rounding: the step changes no digit.
-_SETTLED = 1e-26
+SETTLED = 1e-26
 # Below this, per row, a full step cannot overshoot, and loss differences are mostly rounding.
 _NEAR = 1e-12
 _MAX_STEPS = 200
@@ -369,9 +377,7 @@ def fit_curve(
     )
 
 
-def pool_low(
-    curve: Curve, mass: Vector, rest: Vector, least: float, weight: Vector | None
-) -> Curve:
+def pool_low(curve: Curve, mass: Vector, least: float, weight: Vector | None) -> Curve:
     """Return the curve with one confidence for the rows that are too low to be on top.
 
     The lowest rows are pooled, as few as have a mean of `POOLED` times the smallest confidence
@@ -381,8 +387,8 @@ def pool_low(
     ----------
     curve : Curve
         The fitted parameters.
-    mass, rest : ndarray
-        b and 1 − b of the calibration rows.
+    mass : ndarray
+        s of the calibration rows under the curve.
     least : float
         The smallest confidence that can be on top.
     weight : ndarray, optional
@@ -390,14 +396,13 @@ def pool_low(
 
     Examples
     --------
-    >>> b = np.array([0.1, 0.2, 0.5, 0.9])
-    >>> curve = pool_low(IDENTITY, b, 1.0 - b, 0.2, None)
+    >>> curve = pool_low(IDENTITY, np.array([0.1, 0.2, 0.5, 0.9]), 0.2, None)
     >>> round(curve.pooled_below, 3), round(curve.pooled, 3)
     (0.7, 0.267)
     """
     w = np.ones(mass.size) if weight is None else rescale_large_weights(weight)
     counted = w > 0.0
-    s, _ = confidence(curve, mass[counted], rest[counted], xp=np)
+    s = mass[counted]
     if s.min(initial=1.0) >= least:
         return curve
     # Equal rows are pooled together.
@@ -409,6 +414,60 @@ def pool_low(
     # Half way to the next row, so that rounding does not decide about the last one.
     below = 0.5 * (values[end] + (values[end + 1] if end + 1 < len(values) else 1.0))
     return curve._replace(pooled_below=float(below), pooled=max(float(mean[end]), least))
+
+
+Evaluated = tuple[float, Vector, npt.NDArray[np.float64]]
+"""A value, its gradient and its Hessian."""
+
+
+def logistic_terms(z: Vector, wrong: Flags, weight: Vector) -> tuple[float, Vector, Vector]:
+    """Return the summed logistic loss, and its first and second derivatives by each z."""
+    small = np.exp(-np.abs(z))
+    sure = 1.0 / (1.0 + small)
+    up = np.where(z < 0.0, small * sure, sure)
+    losses = np.log1p(small) + np.maximum(np.where(wrong, z, -z), 0.0)
+    error = weight * np.where(wrong, up, up - 1.0)
+    return float((weight * losses).sum()), error, weight * small * sure * sure
+
+
+def minimise(
+    evaluate: Callable[[Vector], Evaluated],
+    theta: Vector,
+    moves: Flags,
+    rows: float,
+    settled: float = SETTLED,
+) -> Vector:
+    """Minimise a smooth convex function of some parameters by Newton's method.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Returns value, gradient and Hessian.
+    theta : ndarray
+        The start.
+    moves : ndarray of bool
+        Which parameters change.
+    rows : float
+        How many rows the value sums over.
+    settled : float
+        The squared Newton decrement per row at which to stop.
+    """
+    at = np.flatnonzero(moves)
+    value, gradient, hessian = evaluate(theta)
+    for _ in range(_MAX_STEPS):
+        step = np.zeros(len(theta))
+        step[at] = -np.linalg.solve(hessian[np.ix_(at, at)], gradient[at])
+        decrement = -float((gradient * step).sum()) / rows
+        if decrement <= settled:
+            break
+        following = evaluate(theta + step)
+        # Halved until it lowers the loss.
+        while decrement >= _NEAR and following[0] >= value and np.abs(step).max() > 1e-300:
+            step *= 0.5
+            following = evaluate(theta + step)
+        theta = theta + step
+        value, gradient, hessian = following
+    return theta
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,16 +518,12 @@ class _Problem:
         volume = float(np.linalg.slogdet(hessian / self.ridge)[1])
         return -value - 0.5 * volume
 
-    def evaluate(self, theta: Vector) -> tuple[float, Vector, npt.NDArray[np.float64]]:
+    def evaluate(self, theta: Vector) -> Evaluated:
         """Return the loss with its ridge, the gradient and the Hessian."""
-        z, wrong, away = self._scores(theta), self.right == 0.0, theta - _IDENTITY
-        small = np.exp(-np.abs(z))
-        sure = 1.0 / (1.0 + small)
-        up = np.where(z < 0.0, small * sure, sure)
-        losses = np.log1p(small) + np.maximum(np.where(wrong, z, -z), 0.0)
-        error = self.weight * np.where(wrong, up, up - 1.0)
-        bend = self.columns * (self.weight * small * sure * sure)
-        value = float((self.weight * losses).sum()) + 0.5 * self.ridge * float((away * away).sum())
+        z, away = self._scores(theta), theta - _IDENTITY
+        loss, error, curvature = logistic_terms(z, self.right == 0.0, self.weight)
+        bend = self.columns * curvature
+        value = loss + 0.5 * self.ridge * float((away * away).sum())
         gradient = (self.columns * error).sum(axis=1) + self.ridge * away
         hessian = np.diag(np.full(3, self.ridge))
         for i, column in enumerate(self.columns[:2]):
@@ -490,23 +545,8 @@ class _Problem:
 
     def solve_face(self, free: tuple[bool, ...], start: Vector) -> Vector:
         """Minimise over one face: α and β are free or fixed at zero."""
-        at = np.flatnonzero((*free, True))
-        theta = np.where((*free, True), start, 0.0)
-        value, gradient, hessian = self.evaluate(theta)
-        for _ in range(_MAX_STEPS):
-            step = np.zeros(3)
-            step[at] = -np.linalg.solve(hessian[np.ix_(at, at)], gradient[at])
-            decrement = -float((gradient * step).sum()) / self.rows
-            if decrement <= _SETTLED:
-                break
-            following = self.evaluate(theta + step)
-            # Halved until it lowers the loss.
-            while decrement >= _NEAR and following[0] >= value and np.abs(step).max() > 1e-300:
-                step *= 0.5
-                following = self.evaluate(theta + step)
-            theta = theta + step
-            value, gradient, hessian = following
-        return theta
+        moves = np.array([*free, True])
+        return minimise(self.evaluate, np.where(moves, start, 0.0), moves, self.rows)
 
     def gap(self, theta: Vector) -> float:
         """Bound how far the value is above its minimum: it is ``ridge``-strongly convex."""

@@ -376,10 +376,13 @@ class ConfidenceGap(Record):
 
     @property
     def sentence(self) -> str:
-        """What keeping the predictions costs and how to avoid it; empty below five per cent."""
-        if self.at_bound < MANY_AT_BOUND:
-            return ""
+        """What keeping the predictions costs and how to avoid it; empty below five per cent.
+
+        With context the repaired probabilities can be the better ones: then it costs nothing.
+        """
         cost = self.repaired_nll - self.direct_nll
+        if self.at_bound < MANY_AT_BOUND or cost <= 0.0:
+            return ""
         other, gain = {
             "confidence": (
                 ("prefer", "likelihood"),

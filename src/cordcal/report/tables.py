@@ -496,7 +496,8 @@ def notebook_html(data: ReportData) -> str:
     if data.advice is not None:
         advice = data.advice
         sentences += [f"{advice.headline}. {advice.reason}", advice.figures]
-        sentences += [advice.confidence, advice.simpler, advice.with_rule, advice.if_changing]
+        sentences += [advice.confidence, advice.simpler, advice.with_rule, advice.with_context]
+        sentences += [advice.if_changing]
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
     table = table_of(data, intervals=False)
     recommended = [row.recommended for row in sorted_rows(data)]

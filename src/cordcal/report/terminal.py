@@ -256,6 +256,7 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "Confidence − accuracy", advice.confidence.partition(": ")[2]
     yield _SIMPLER, advice.simpler.partition(": ")[2]
     yield f"With {option_text('rule', 'learnt')}", advice.with_rule.partition(": ")[2]
+    yield "With context", advice.with_context.partition(": ")[2]
     yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
 
 

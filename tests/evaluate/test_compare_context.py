@@ -1,0 +1,53 @@
+"""What context brings the default, measured by compare."""
+
+import numpy as np
+import pytest
+
+from cordcal import InputError, compare
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=1200)
+    source = rng.choice(["pdf", "photo"], size=1200)
+    noise = np.where(source == "photo", 2.0, 0.6)[:, None]
+    logits = 2.0 * np.eye(3)[labels] + noise * rng.normal(size=(1200, 3))
+    return logits, labels, {"source": source, "noise": rng.normal(size=1200)}
+
+
+def test_context_that_matters_is_offered_with_an_interval(rows) -> None:
+    logits, labels, context = rows
+    comparison = compare(logits, labels, ["ts", "blend"], context=context)
+    offer = comparison["blend"].context
+    assert offer.columns == ("source",)
+    assert offer.is_clear
+    assert offer.aurc[1] < offer.aurc[0]
+    assert comparison["ts"].context is None
+    line = comparison.recommendation.with_context
+    assert line.startswith("With context: source; log loss")
+    assert line in str(comparison.recommendation)
+    assert comparison.recommendation.to_dict()["with_context"] == line
+
+
+def test_noise_is_not_recommended(rows) -> None:
+    logits, labels, context = rows
+    comparison = compare(logits, labels, ["blend"], context={"noise": context["noise"]})
+    assert "no clear gain" in comparison.recommendation.with_context
+    assert compare(logits, labels, ["blend"]).recommendation.with_context == ""
+
+
+def test_separate_evaluation_rows(rows) -> None:
+    logits, labels, context = rows
+    first, second = (
+        {name: v[at] for name, v in context.items()} for at in (slice(600), slice(600, None))
+    )
+    evaluation = logits[600:], labels[600:]
+    pair = compare(
+        logits[:600], labels[:600], ["blend"], evaluation=evaluation, context=(first, second)
+    )
+    assert pair["blend"].context.is_clear
+    with pytest.raises(InputError, match="pass a tuple of both"):
+        compare(logits[:600], labels[:600], ["blend"], evaluation=evaluation, context=first)
+    with pytest.raises(InputError, match="pass one context"):
+        compare(logits, labels, ["blend"], context=(first, second))
