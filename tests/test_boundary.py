@@ -327,6 +327,40 @@ def _(_: str, y_prob: Any) -> Any:
     return result
 
 
+def certificate() -> cordcal.Certificate:
+    return cordcal.certify(frame("probabilities"), TRUTH, 0.4, by="class")
+
+
+@case("cordcal.certify", probabilities="probabilities")
+def _(_: str, probabilities: Any) -> Any:
+    parts = cordcal.certify(probabilities, TRUTH, 0.4, by="class").parts
+    levels = {part.name: -1.0 if part.threshold is None else part.threshold for part in parts}
+    return [levels[name] for name in NAMES]
+
+
+@case("cordcal.Certificate.accepts", probabilities="probabilities")
+def _(_: str, probabilities: Any) -> Any:
+    return certificate().accepts(probabilities)
+
+
+@case("cordcal.Certificate.recheck", probabilities="probabilities")
+def _(_: str, probabilities: Any) -> Any:
+    result = certificate().recheck(probabilities, TRUTH, "renewed")
+    return [(part.name, part.accepted, part.errors) for part in result.parts]
+
+
+@case("cordcal.PreservingCalibrator.certify", scores="logits")
+def _(_: str, scores: Any) -> Any:
+    return [part.errors for part in model().certify(scores, TRUTH, 0.4, by="class").parts]
+
+
+@case("cordcal.PreservingCalibrator.accepts", scores="logits")
+def _(_: str, scores: Any) -> Any:
+    fitted = model()
+    fitted.certify(frame("logits"), TRUTH, 0.4, by="class")
+    return fitted.accepts(scores)
+
+
 CALIBRATOR = re.compile(r"cordcal\.calibrators\.(?:[a-z_]+\.)?([A-Z]\w*)\.(fit|predict_proba)")
 
 

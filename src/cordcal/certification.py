@@ -147,6 +147,8 @@ class Certificate(Record):
         Reasons to doubt the promise.
     model : str or None
         The digest of the model whose probabilities these are.
+    class_names : tuple of str or None
+        The names of the classes, by which columns of later frames are matched.
     """
 
     error: float
@@ -158,6 +160,7 @@ class Certificate(Record):
     needs_prediction: bool = False
     caveats: tuple[str, ...] = ()
     model: str | None = None
+    class_names: tuple[str, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -189,7 +192,13 @@ class Certificate(Record):
         accepted : ndarray of bool of shape (n,)
             True for the predictions to act on.
         """
-        matched = match({"probabilities": probabilities}, prediction=prediction, groups=groups)
+        matched = match(
+            {"probabilities": probabilities},
+            fitted_names=self.class_names,
+            fitted_source="certify",
+            prediction=prediction,
+            groups=groups,
+        )
         matrix = as_matrix(matched.matrices[0], "probabilities")
         _check_classes(matrix, self.n_classes)
         if self.needs_prediction and prediction is None:
@@ -249,7 +258,12 @@ class Certificate(Record):
         if not certified:
             raise InputError("certificate", "lets nothing through", "certify on more rows")
         rows = match(
-            {"probabilities": probabilities}, labels=labels, prediction=prediction, groups=groups
+            {"probabilities": probabilities},
+            fitted_names=self.class_names,
+            fitted_source="certify",
+            labels=labels,
+            prediction=prediction,
+            groups=groups,
         )
         array = to_numpy(as_matrix(rows.matrices[0], "probabilities"))
         accepted = self.accepts(array, prediction=rows.prediction, groups=rows.groups)
@@ -333,8 +347,9 @@ class Certificate(Record):
         values = dict(state)
         values["parts"] = tuple(CertifiedPart(**part) for part in values["parts"])
         values["caveats"] = tuple(values["caveats"])
-        if values["rule"] is not None:
-            values["rule"] = tuple(values["rule"])
+        for name in ("rule", "class_names"):
+            if values[name] is not None:
+                values[name] = tuple(values[name])
         return cls(**values)
 
 
@@ -425,7 +440,14 @@ def certify(
     )
     weights = None if checked_rule is None else tuple(checked_rule.weights.tolist())
     certificate = Certificate(
-        error, confidence, kind, parts, array.shape[1], weights, prediction is not None
+        error,
+        confidence,
+        kind,
+        parts,
+        array.shape[1],
+        weights,
+        prediction is not None,
+        class_names=None if rows.columns is None else tuple(rows.columns),
     )
     _refuse_too_few(certificate)
     return certificate

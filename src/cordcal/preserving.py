@@ -434,6 +434,7 @@ class PreservingCalibrator(Estimator):
         confidence: float = 0.95,
         by: Literal["class"] | ArrayLike | None = None,
         prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
         clusters: ArrayLike | None = None,
         ids: ArrayLike | None = None,
     ) -> Certificate:
@@ -445,7 +446,7 @@ class PreservingCalibrator(Estimator):
             Rows that were not used to fit.
         error, confidence, by, clusters
             As for `cordcal.certify`.
-        prediction : array_like of shape (n,), optional
+        prediction, context : array_like, optional
             As for `predict_proba`.
         ids : array_like of shape (n,), optional
             What identifies the rows.  If `fit` had ids, rows of the fit are refused.  Otherwise
@@ -459,19 +460,18 @@ class PreservingCalibrator(Estimator):
         self._check_fitted("repair_")
         groups = None if by is None or isinstance(by, str) else by
         names = self.output_names()
-        rows = match(
-            {"scores": scores},
-            fitted_names=self.columns_ if names is None else names,
-            fitted_source="fit" if self.class_names is None else "class_names",
+        rows = self._match(
+            scores,
+            prediction,
+            context if self._needs_context(context) else None,
             labels=labels,
-            prediction=prediction,
             groups=groups,
             clusters=clusters,
             ids=ids,
         )
         original = self._checked(rows.matrices[0], rows.prediction)
         caveats = self._find_fit_rows(original, None if ids is None else rows.ids)
-        outputs = self.predict_checked(original)
+        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
         certificate = certify(
             outputs.repaired,
             check_predictions(rows.labels, *original.shape, "labels"),
@@ -493,17 +493,23 @@ class PreservingCalibrator(Estimator):
             needs_prediction=self.needs_prediction_,
             caveats=caveats,
             model=self.digest(),
+            class_names=None if self.columns_ is None else tuple(self.columns_),
         )
         return self.certificate_
 
     def accepts(
-        self, scores: ArrayLike, *, prediction: ArrayLike | None = None, groups: Any = None
+        self,
+        scores: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Flags:
         """Return for each row whether its prediction may be acted on; see `certify`.
 
         Parameters
         ----------
-        scores, prediction : array_like
+        scores, prediction, context : array_like
             As for `predict_proba`.
         groups : array_like of shape (n,), optional
             The group of each row, if the certificate is by group.
@@ -516,11 +522,12 @@ class PreservingCalibrator(Estimator):
         self._check_fitted("repair_")
         if self.certificate_ is None:
             raise InputError("model", "has no certificate", "call model.certify(scores, labels)")
-        rows = self._match(scores, prediction)
+        used = context if self._needs_context(context) else None
+        rows = self._match(scores, prediction, used, groups=groups)
         original = self._checked(rows.matrices[0], rows.prediction)
-        outputs = self.predict_checked(original)
+        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
         mass = outputs.repaired[np.arange(original.rows), outputs.prediction]
-        return self.certificate_.accepts_confidence(mass, outputs.prediction, groups)
+        return self.certificate_.accepts_confidence(mass, outputs.prediction, rows.groups)
 
     def _find_fit_rows(self, original: CheckedScores, ids: Any) -> tuple[str, ...]:
         """Refuse rows of the fit by their ids, or count equal score vectors in a caveat."""
@@ -679,7 +686,7 @@ class PreservingCalibrator(Estimator):
         else:
             original = self._checked(values, prediction)
             out_dtype = _output_dtype(dtype, original.raw)
-            checked = check_context(rows, context, original.kind) if needs_context else None
+            checked = self._checked_context(rows, context)
             outputs = self.predict_checked(original, out_dtype, checked)
         return Outputs(
             array_like(outputs.direct, scores),
@@ -866,6 +873,14 @@ class PreservingCalibrator(Estimator):
             raise InputError("context", "is not used: fit had none", "leave it out")
         return fitted is not None
 
+    def _checked_context(
+        self, rows: MatchedRows, context: ArrayLike | None
+    ) -> ContextValues | None:
+        """Return matched context; None if `fit` had none."""
+        if self._fitted_context() is None:
+            return None
+        return check_context(rows, context, self.score_kind())
+
     def _fitted_context(self) -> FittedContext | None:
         self._check_fitted("repair_")
         return self.repair_.context_ if isinstance(self.repair_, Lift) else None
@@ -911,14 +926,16 @@ class PreservingCalibrator(Estimator):
         scores: ArrayLike,
         prediction: ArrayLike | None = None,
         context: ArrayLike | None = None,
+        **vectors: Any,
     ) -> MatchedRows:
         """Match rows with each other, and columns with those of fit."""
         self._check_fitted("repair_")
         names = self.output_names()
-        vectors, opinions = split_context({} if context is None else context)
+        columns, opinions = split_context({} if context is None else context)
         return match(
             {"scores": scores, **opinions},
-            others=vectors,
+            others=columns,
+            **vectors,
             fitted_names=self.columns_ if names is None else names,
             fitted_source="fit" if self.class_names is None else "class_names",
             prediction=prediction,

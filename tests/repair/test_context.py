@@ -368,3 +368,19 @@ def test_patterns_of_missing_columns_in_the_calibration_rows() -> None:
     assert all(first >= second for first, second in itertools.pairwise(lengths))
     probabilities = model.predict_proba(logits, context=context)
     assert (probabilities.argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_certificates_see_the_confidence_with_context() -> None:
+    first, truth, columns = problem()
+    model = PreservingCalibrator().fit(first, truth, context=columns)
+    logits, labels, context = problem(2000, 17)
+    certificate = model.certify(logits, labels, 0.05, context=context)
+    new, _, later = problem(500, 18)
+    confidence = model.predict_proba(new, context=later).max(axis=1)
+    np.testing.assert_array_equal(
+        model.accepts(new, context=later), confidence >= certificate.parts[0].threshold
+    )
+    plain = model.certify(logits, labels, 0.05, context={})
+    assert plain.share < certificate.share
+    with pytest.raises(InputError, match="fit had the columns"):
+        model.accepts(new)
