@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 # It imports inspect-ai, which only the one who writes the logs again has installed.
-collect_ignore = ["data/inspect/write_logs.py"]
+collect_ignore = ["data/inspect/write_logs.py", "data/tables/make_fastparquet.py"]
 
 HERE = Path(__file__).parent
 

@@ -917,6 +917,8 @@ class PreservingCalibrator(Estimator):
         >>> model = PreservingCalibrator().fit(logits, labels, context={"source": source})
         >>> for effect in model.context_effects():
         ...     print(effect)
+        source pdf: +2.19 [+1.84, +2.55], 0.80 → 0.97
+        source photo: -1.97 [-2.29, -1.65], 0.80 → 0.36
         """
         fitted = self._fitted_context()
         return () if fitted is None else fitted.effects()

@@ -172,7 +172,7 @@ def test_preserved() -> None:
     decided = named.predict(lazy(logits, (90, 4)))
     assert (decided.shape, decided.dtype) == ((ROWS,), np.dtype("<U1"))
     np.testing.assert_array_equal(decided.compute(), named.predict(logits))
-    with pytest.raises(ValueError, match="axis and prediction"):
+    with pytest.raises(ValueError, match="axis, prediction and context"):
         named.predict(lazy(logits, (90, 4)), axis=1)
 
 

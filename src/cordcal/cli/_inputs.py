@@ -128,6 +128,12 @@ def open_model_scores(
     allow_empty: bool = False,
 ) -> tuple[ScoreFile, tuple[str, ...] | None]:
     """Open the scores that a model is applied to, columns matched by name; return the names."""
+    if getattr(fitted.repair_, "context_", None) is not None:
+        raise InputError(
+            model,
+            "was fitted with context, which commands do not read",
+            "use it in Python: cordcal.load(file).predict_proba(scores, context=frame)",
+        )
     names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     # A model without class names numbers its classes.
     classes = names or tuple(map(str, range(fitted.n_classes_)))
