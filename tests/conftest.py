@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-# It imports inspect-ai, which only the one who writes the logs again has installed.
+# They import inspect-ai and fastparquet, which only writing these files again needs.
 collect_ignore = ["data/inspect/write_logs.py", "data/tables/make_fastparquet.py"]
 
 HERE = Path(__file__).parent
