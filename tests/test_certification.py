@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,30 @@ def test_groups_that_are_new_never_go_through() -> None:
     assert Certificate.from_state(certificate.to_state()).accepts(
         sure, groups=["south", "new"]
     ).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stored_confidence_acts_alike(seed) -> None:
+    """At the threshold itself: in float64, in float32, and read back from text of either."""
+    probabilities, labels = draw(np.random.default_rng(seed), 4000)
+    certificate = cordcal.certify(probabilities, labels, 0.1)
+    certificate = replace(
+        certificate, parts=(replace(certificate.parts[0], threshold=round(0.8 + seed / 100, 2)),)
+    )
+    expected = certificate.accepts(probabilities)
+    stored = probabilities.astype(np.float32)
+    text = [[float(str(value)) for value in row] for row in stored]
+    assert (certificate.accepts(stored) == expected).all()
+    assert (certificate.accepts(text) == expected).all()
+
+
+def test_what_float32_cannot_separate_goes_through_together() -> None:
+    rng = np.random.default_rng(0)
+    confidence = 1.0 - 10.0 ** -rng.uniform(1.0, 12.0, 3000)
+    wrong = rng.random(3000) < np.where(confidence > 1.0 - 1e-8, 0.0, 0.3)
+    (part,) = certify_rows(confidence, wrong, 0.1, 0.05)
+    accepted = confidence.astype(np.float32) >= np.float32(part.threshold)
+    assert (part.accepted, part.errors) == (int(accepted.sum()), int(wrong[accepted].sum()))
 
 
 def test_rules_and_predictions_decide_what_is_wrong() -> None:

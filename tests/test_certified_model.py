@@ -91,6 +91,8 @@ def test_graphs_and_modules_act_alike(by, tmp_path) -> None:
     expected = model.accepts(logits)
     module = cordcal.torch.PreservingModule(model)
     assert (module.accepts(torch.tensor(logits)).numpy() == expected).all()
+    half = torch.tensor(logits).half()
+    assert (module.accepts(half).numpy() == model.accepts(half.numpy())).all()
     cordcal.onnx.export(model, tmp_path / "model.onnx", dtype="float64")
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
     assert (session.run(["act"], {"logits": logits})[0] == expected).all()

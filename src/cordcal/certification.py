@@ -226,7 +226,8 @@ class Certificate(Record):
             levels = self.thresholds()[prediction]
         else:
             levels = self.thresholds()[0]
-        return np.asarray(confidence >= levels)
+        # In float32, in which confidences are stored: the same row acts alike in any dtype or file.
+        return np.asarray(np.asarray(confidence, np.float32) >= levels.astype(np.float32))
 
     def recheck(
         self,
@@ -488,6 +489,7 @@ def certify_rows(
     """
     if part_of is None:
         part_of = np.zeros(len(confidence), dtype=np.intp)
+    confidence = confidence.astype(np.float32).astype(np.float64)
     members = np.split(
         np.argsort(part_of, kind="stable"), np.cumsum(np.bincount(part_of, minlength=len(names)))
     )[:-1]
@@ -569,7 +571,7 @@ def _test(
 
 
 def _between(ordered: Vector, count: int) -> float:
-    """Return a short number that separates the first rows from the others.
+    """Return a short number that separates the first rows from the others, in float32.
 
     Examples
     --------
@@ -581,7 +583,7 @@ def _between(ordered: Vector, count: int) -> float:
     low, high = float(ordered[count]), float(ordered[count - 1])
     for digits in range(1, 17):
         threshold = round((low + high) / 2.0, digits)
-        if low < threshold <= high:
+        if low < np.float32(threshold) <= high:
             return threshold
     return high
 

@@ -244,7 +244,10 @@ class Recipe:
 def reaches_threshold(
     repaired: Array, prediction: Array, thresholds: Array, *, xp: Namespace
 ) -> Array:
-    """Return for each row whether the probability of its prediction reaches its threshold."""
+    """Return for each row whether the probability of its prediction reaches its threshold.
+
+    Both are float32, as in `Certificate.accepts`.
+    """
     chosen = chosen_entries(repaired, prediction, xp=xp)
     return xp.any(chosen & (repaired >= thresholds[None, :]), axis=1)
 

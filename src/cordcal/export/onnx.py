@@ -220,9 +220,9 @@ def _graph(recipe: Recipe, parameters: Parameters, dtype: str, thresholds: Vecto
     direct, repaired = recipe.both(scores, label, constants, dtype, xp=graph)
     rounded = graph.astype(repaired, dtype)
     if thresholds is not None:
-        levels = graph.constant(thresholds)
-        wide = graph.astype(rounded, np.float64)
-        graph.output("act", reaches_threshold(wide, label, levels, xp=graph))
+        levels = graph.constant(thresholds.astype(np.float32))
+        stored = graph.astype(rounded, np.float32)
+        graph.output("act", reaches_threshold(stored, label, levels, xp=graph))
     graph.output("direct", graph.astype(direct, dtype))
     graph.output("repaired", rounded)
     graph.output("label", label)

@@ -149,9 +149,13 @@ class PreservingModule(nn.Module):
                 "has no certificate, or one by groups",
                 "call model.certify(scores, labels) before the module is made",
             )
-        repaired = self._rows(self(logits)).to(_widest(logits.device))
+        # Half precision would round the confidence, but widening the scores is exact.
+        wide = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+        repaired = self._rows(self(wide)).to(torch.float32)
         prediction = torch.argmax(self._rows(logits), dim=1)
-        act: Tensor = reaches_threshold(repaired, prediction, self.act_thresholds, xp=xp)
+        act: Tensor = reaches_threshold(
+            repaired, prediction, self.act_thresholds.to(torch.float32), xp=xp
+        )
         return act.reshape(logits.movedim(self.axis, -1).shape[:-1])
 
     def extra_repr(self) -> str:
