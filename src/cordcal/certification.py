@@ -98,6 +98,8 @@ class Recheck(Record):
         The smallest p-value of the parts, or for ``"renewed"`` the largest.
     level : float
         What a p-value is compared with: δ over the number of parts.
+    error : float
+        The share of acted predictions that the certificate allows to be wrong.
     """
 
     question: Question
@@ -105,6 +107,17 @@ class Recheck(Record):
     parts: tuple[CertifiedPart, ...]
     p_value: float
     level: float
+    error: float
+
+    @property
+    def accepted(self) -> int:
+        """How many of the new rows go through."""
+        return sum(part.accepted for part in self.parts)
+
+    @property
+    def errors(self) -> int:
+        """How many of those are wrong."""
+        return sum(part.errors for part in self.parts)
 
     def __str__(self) -> str:
         answer = {
@@ -113,11 +126,8 @@ class Recheck(Record):
             ("renewed", True): "the certificate is renewed",
             ("renewed", False): "the certificate is not renewed",
         }[self.question, self.passed]
-        errors, rows = (
-            sum(getattr(part, name) for part in self.parts) for name in ("errors", "accepted")
-        )
         return (
-            f"{answer}: {errors:,} of {rows:,} acted predictions are wrong "
+            f"{answer}: {self.errors:,} of {self.accepted:,} acted predictions are wrong "
             f"(p = {self.p_value:.2g}, level {self.level:.2g})"
         )
 
@@ -287,7 +297,7 @@ class Certificate(Record):
         level = (1.0 - self.confidence) / len(certified)
         value = min(values) if question == "violated" else max(values)
         passed = value > level if question == "violated" else value <= level
-        return Recheck(question, passed, tuple(parts), value, level)
+        return Recheck(question, passed, tuple(parts), value, level, self.error)
 
     def thresholds(self) -> Vector:
         """Return the threshold of each part; more than one where nothing goes through."""

@@ -191,10 +191,10 @@ def check(
     )
     if target is not None and result.baseline is None:
         raise InputError("--target-error", "needs labels", "pass --labels or --labels-column")
-    recheck = None
     if certify is not None:
         by_groups = read_groups(groups, groups_column, reports, inputs=inputs)
         recheck = _recheck(certify, model, scores, labels, by_groups)
+        result = replace(result, certificate=recheck)
     if write_baseline is not None:
         if result.baseline is None:
             raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
@@ -207,8 +207,8 @@ def check(
     settings, sentence = _settings(), _target_sentence(result, target)
     digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
     facts = {**settings, **_facts(result, scores, sentence), **digests}
-    if recheck is not None:
-        facts["certificate"] = str(recheck)
+    if result.certificate is not None:
+        facts["certificate"] = str(result.certificate)
     if report is not None:
         from cordcal.report.html import Certificate, write_certificate
 
@@ -217,7 +217,10 @@ def check(
             rows=result.n,
             classes=scores.values.shape[1],
             changed=result.n_changed,
-            gates=[_gate_line(verdict) for verdict in result.verdicts],
+            gates=[
+                *(_gate_line(verdict) for verdict in result.verdicts),
+                *([] if result.certificate is None else [_recheck_line(result.certificate)]),
+            ],
             certified=result.certified,
             target=sentence,
             settings=settings,
@@ -234,15 +237,7 @@ def check(
 
         write_text(junit, result.to_junit(facts), overwrite=force or own_junit)
     if json:
-        answer = None if recheck is None else recheck.to_dict()
-        show_json(
-            {
-                **result.to_dict(),
-                "certificate": answer,
-                "class_names": scores.class_names,
-                "facts": facts,
-            }
-        )
+        show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
         for verdict in result.verdicts:
             remedy = _REMEDIES.get(verdict.detail, "")
@@ -254,16 +249,17 @@ def check(
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
         if sentence:
             echo(sentence)
-        if recheck is not None:
-            echo(f"{_SIGNS['passed' if recheck.passed else 'failed']} {recheck}")
+        if result.certificate is not None:
+            sign = _SIGNS["passed" if result.certificate.passed else "failed"]
+            echo(f"{sign} {result.certificate}")
         for caveat in result.caveats:
             echo_info(f"caveat: {caveat} (--cluster-column)")
         if limits:
             echo_info(f"cordcal check: {result.outcome}")
         elif write_baseline is not None:
             echo_info("cordcal check: baseline written")
-    code = _EXIT_CODES[result.outcome] if limits else 0
-    raise typer.Exit(1 if recheck is not None and not recheck.passed else code)
+    is_asked = bool(limits) or certify is not None
+    raise typer.Exit(_EXIT_CODES[result.outcome] if is_asked else 0)
 
 
 def _recheck(question: str, model: str | None, scores: Scores, labels: Any, groups: Any) -> Recheck:
@@ -457,6 +453,19 @@ def _settings() -> dict[str, str]:
         "version": f"cordcal {cordcal.__version__}",
         "environment": f"Python {platform.python_version()}, NumPy {np.__version__}",
     }
+
+
+def _recheck_line(recheck: Recheck) -> GateLine:
+    """Return the answer about a certificate as a line of the page."""
+    from cordcal.report.html import GateLine
+
+    return GateLine(
+        "certificate",
+        "passed" if recheck.passed else "failed",
+        f"{recheck.errors:,} of {recheck.accepted:,}",
+        f"≤ {100.0 * recheck.error:.4g} %",
+        str(recheck),
+    )
 
 
 def _gate_line(verdict: Verdict) -> GateLine:

@@ -21,7 +21,13 @@ from cordcal.cli._console import (
     show_json,
 )
 from cordcal.cli._files import check_output
-from cordcal.cli._inputs import open_pair, read_calibration_rows, refuse_with_pair, require_labels
+from cordcal.cli._inputs import (
+    open_pair,
+    read_calibration_rows,
+    read_groups,
+    refuse_with_pair,
+    require_labels,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
@@ -43,7 +49,7 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from cordcal._numeric.types import Labels
+    from cordcal._numeric.types import Classes, Labels
     from cordcal.certification import Certificate
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
@@ -118,12 +124,22 @@ def fit(
         ),
     ] = None,
     hold_out: Annotated[
-        str,
-        typer.Option("--hold-out", metavar="SHARE", help="Share of the rows to certify on."),
-    ] = "30%",
+        str | None,
+        typer.Option(
+            "--hold-out", metavar="SHARE", help="Share of the rows to certify on; by default 30%."
+        ),
+    ] = None,
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
     ] = False,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="NAME",
+            help="Column that identifies rows, by which certify later refuses rows of the fit.",
+        ),
+    ] = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -142,7 +158,10 @@ def fit(
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     error = None if certify is None else parse_share(certify, "--certify")
-    held_share = parse_share(hold_out, "--hold-out")
+    for name, is_used in (("--hold-out", hold_out is not None), ("--by-class", by_class)):
+        if is_used and error is None:
+            raise InputError(name, "is an option of --certify", "pass --certify, too")
+    held_share = parse_share(hold_out or "30%", "--hold-out")
     if original is not None or direct is not None:
         if scores or any((calibrator, repair, prefer)):
             raise InputError(
@@ -150,8 +169,9 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        if error is not None:
-            raise InputError("--certify", "needs a file of scores and labels", "pass scores")
+        for name, value in (("--certify", certify), ("--id-column", id_column)):
+            if value is not None:
+                raise InputError(name, "needs a file of scores and labels", "pass scores")
         if weights == "learnt":
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
@@ -170,13 +190,17 @@ def fit(
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
-        calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
+        calibration, numbers = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
+        ids = read_groups(None, id_column, scores, numbers, inputs=inputs)
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
         held_out_rows = None
         if error is not None:
-            calibration, labels, held_out_rows = _hold_out(calibration, labels, held_share)
+            rest, held = _hold_out(calibration, held_share)
+            held_out_rows = calibration.values[held], labels[held], _take(ids, held)
+            calibration = replace(calibration, values=calibration.values[rest], labels=labels[rest])
+            labels, ids = labels[rest], _take(ids, rest)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
@@ -184,9 +208,10 @@ def fit(
         _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, calibrator, options)
+            model, measures = _calibrator(calibration, labels, ids, calibrator, options)
         if held_out_rows is not None:
-            model.certify(*held_out_rows, error, by="class" if by_class else None)
+            values, truth, own_ids = held_out_rows
+            model.certify(values, truth, error, by="class" if by_class else None, ids=own_ids)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -228,25 +253,22 @@ def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     return [("May go through", first), *(("", line) for line in others)]
 
 
-def _hold_out(
-    calibration: Scores, labels: Labels, share: float
-) -> tuple[Scores, Labels, tuple[Any, Labels]]:
-    """Return the rows to fit on, their labels, and the rows to certify on with theirs."""
+def _hold_out(calibration: Scores, share: float) -> tuple[Classes, Classes]:
+    """Return the rows to fit on and the rows to certify on, in order."""
     import numpy as np
 
     if calibration.weights is not None:
         raise InputError(
             "--certify", "cannot count weighted rows", "pass rows that each count once"
         )
-    order = np.random.default_rng(0).permutation(len(labels))
-    held, rest = np.split(order, [round(share * len(labels))])
-    held, rest = np.sort(held), np.sort(rest)
-    certified = calibration.values[held], labels[held]
-    return (
-        replace(calibration, values=calibration.values[rest], labels=labels[rest]),
-        labels[rest],
-        certified,
-    )
+    rows = len(calibration.values)
+    order = np.random.default_rng(0).permutation(rows)
+    held, rest = np.split(order, [round(share * rows)])
+    return np.sort(rest), np.sort(held)
+
+
+def _take(ids: Any, rows: Classes) -> Any:
+    return None if ids is None else ids[rows]
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
@@ -295,6 +317,7 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
 def _calibrator(
     calibration: Scores,
     labels: Labels,
+    ids: Any,
     key: str | None,
     options: dict[str, Any],
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
@@ -311,7 +334,7 @@ def _calibrator(
     rows = calibration.values, labels
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=calibration.weights)
+        model = new().fit(*rows, sample_weight=calibration.weights, ids=ids)
         try:
             measures = measure_held_out(
                 new,

@@ -24,6 +24,7 @@ from cordcal._validation.labels import (
     rows_by_group,
 )
 from cordcal._validation.table import match
+from cordcal.certification import Recheck
 from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
 from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
 from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
@@ -225,6 +226,8 @@ class Checked:
         Predictions that would differ if the probabilities were rounded to four decimals.
     caveats : tuple of str
         Reasons to doubt bounds and intervals.
+    certificate : Recheck or None
+        The answer about the model's certificate, if the command was asked for it.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -236,11 +239,12 @@ class Checked:
     baseline: Baseline | None = field(compare=False, repr=False)
     n_moved_by_rounding: int = 0
     caveats: tuple[str, ...] = ()
+    certificate: Recheck | None = None
 
     @property
     def outcome(self) -> Outcome:
         """``"failed"`` if one gate failed, else ``"not evaluated"`` if one could not run."""
-        outcomes = {verdict.outcome for verdict in self.verdicts}
+        outcomes = {outcome for _, outcome, _ in self._answers()}
         if "failed" in outcomes:
             return "failed"
         return "not evaluated" if "not evaluated" in outcomes or not outcomes else "passed"
@@ -257,7 +261,16 @@ class Checked:
             "certified": [rate.to_dict() for rate in self.certified],
             "target": None if self.target is None else self.target.to_dict(),
             "caveats": list(self.caveats),
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
         }
+
+    def _answers(self) -> list[tuple[str, Outcome, str]]:
+        """Return the name, outcome and sentence of each gate, and of the certificate."""
+        answers = [(own.gate.name, own.outcome, own.reading) for own in self.verdicts]
+        if self.certificate is not None:
+            outcome: Outcome = "passed" if self.certificate.passed else "failed"
+            answers.append(("certificate", outcome, str(self.certificate)))
+        return answers
 
     def to_junit(self, properties: Mapping[str, str] | None = None) -> str:
         """Return the verdicts as a JUnit document, which CI systems display.
@@ -274,7 +287,8 @@ class Checked:
         """
         from xml.etree import ElementTree
 
-        outcomes = [verdict.outcome for verdict in self.verdicts]
+        answers = self._answers()
+        outcomes = [outcome for _, outcome, _ in answers]
         suite = ElementTree.Element(
             "testsuite",
             name="cordcal check",
@@ -286,13 +300,11 @@ class Checked:
             head = ElementTree.SubElement(suite, "properties")
             for name, value in properties.items():
                 ElementTree.SubElement(head, "property", name=name, value=_xml_text(value))
-        for verdict in self.verdicts:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname="cordcal", name=verdict.gate.name
-            )
-            tag = {"failed": "failure", "not evaluated": "error"}.get(verdict.outcome)
+        for name, outcome, reading in answers:
+            case = ElementTree.SubElement(suite, "testcase", classname="cordcal", name=name)
+            tag = {"failed": "failure", "not evaluated": "error"}.get(outcome)
             if tag is not None:
-                ElementTree.SubElement(case, tag, message=_xml_text(verdict.reading))
+                ElementTree.SubElement(case, tag, message=_xml_text(reading))
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -93,6 +93,9 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "predictions_the_calibrator_changed": None
         if construction is None
         else construction.n_changed,
+        "certificate": None
+        if (certificate := getattr(model, "certificate_", None)) is None
+        else str(certificate).splitlines()[0],
         "problems": [],
     }
 

@@ -384,16 +384,18 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
-    """Return the columns of an output without rows."""
-    empty = np.empty((work.model.n_classes_, 0), work.dtype)
-    probabilities = {"repaired": empty}
-    if work.options.with_direct:
-        probabilities["direct"] = empty
-    extra = {"row": np.empty(0, np.intp)} if work.options.on_error == "skip" else {}
+    """Return the columns of an output without rows: those of a uniform row, cut off."""
+    is_logits = isinstance(work, CalibratedRows) and work.model.score_kind() == "logits"
+    classes = work.model.n_classes_
+    uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
+    collected = _CollectedRows(work, 1)
+    batches = tuple(Batch(0, uniform) for _ in work.files)
+    collected.add(batches[0], work.apply(batches), work.model.rule_)
+    collected.filled = 0
     others = None
     if any(source.passthrough for source in work.files.values()):
         others = next(iter(work.files.values())).empty_others()
-    return OutputRows(np.empty(0, np.intp), empty[0], probabilities, extra, others)
+    return replace(collected.rows(), others=others)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,122 @@
+"""Certificates by commands: fit and hold out, certify, apply, check, and what each refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cordcal
+
+Call = Callable[..., tuple[int, str, str]]
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=ROWS)
+    logits = 3.0 * np.eye(3)[labels] + rng.normal(size=(ROWS, 3))
+    table = pd.DataFrame(logits, columns=["logit_a", "logit_b", "logit_c"])
+    return table.assign(key=np.arange(ROWS), site=np.arange(ROWS) % 3, label=labels)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    frame[:1500].to_parquet("fit.parquet")
+    frame[1500:].to_parquet("rest.parquet")
+    return tmp_path
+
+
+FIT = ("fit", "fit.parquet", "--calibrator", "ts", "--columns", "logit_*")
+
+
+def test_from_fit_to_a_renewed_certificate(folder: Path, call: Call) -> None:
+    code, out, _ = call(*FIT, "--certify", "2%", "--hold-out", "15%", "--id-column", "key")
+    assert code == 0
+    assert "of the predictions may go through" in out.replace("\n", " ")
+    model = cordcal.load("model.safetensors")
+    assert model.certificate_.rows == 225
+    assert model.certificate_.caveats == ()
+    assert "may go through" in call("info", "model.safetensors")[1]
+
+    arguments = ("apply", "model.safetensors", "rest.parquet", "--audit", "20%")
+    assert call(*arguments, "--output", "acted.parquet")[0] == 0
+    acted = pd.read_parquet("acted.parquet")
+    scores = acted.filter(regex="^p_").to_numpy()
+    assert (acted["act"] == model.certificate_.accepts(scores)).all()
+    assert acted["act"][acted["audit"]].all()
+    assert 0.1 < acted["audit"].sum() / acted["act"].sum() < 0.3
+
+    check = ("check", "acted.parquet", "--model", "model.safetensors", "--certify")
+    assert call(*check, "violated")[0] == 0
+    assert call(*check, "renewed", "--junit", "j.xml", "--report", "page.html")[0] == 0
+    suite = ElementTree.parse("j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
+    assert "the certificate is renewed" in Path("page.html").read_text()
+
+    code, out, _ = call(
+        "certify", "rest.parquet", "--model", "model.safetensors", "--id-column", "key"
+    )
+    assert code == 0
+    assert cordcal.load("model.safetensors").certificate_.rows == 1500
+
+
+def test_a_failed_answer_is_a_failed_test(folder: Path, call: Call, frame: pd.DataFrame) -> None:
+    call(*FIT, "--certify", "2%")
+    wrong = frame[1500:].copy()
+    wrong.loc[wrong.index[::5], "label"] = (wrong["label"] + 1) % 3
+    wrong.to_parquet("wrong.parquet")
+    call("apply", "model.safetensors", "wrong.parquet", "--output", "acted.parquet")
+    check = ("check", "acted.parquet", "--model", "model.safetensors", "--certify", "violated")
+    code, out, _ = call(*check, "--json", "--junit", "j.xml", "--report", "page.html")
+    assert (code, json.loads(out)["outcome"]) == (1, "failed")
+    assert ElementTree.parse("j.xml").getroot().get("failures") == "1"
+    assert "the certificate is violated" in Path("page.html").read_text()
+    assert call(*check, "--max", "nll=9")[0] == 1
+
+
+def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
+    def refused(*arguments: str) -> str:
+        code, _, err = call(*arguments)
+        assert code == 2
+        return err.splitlines()[-1]
+
+    for share in ("0", "100%", "much"):
+        assert "--certify" in refused(*FIT, "--certify", share)
+    assert "--hold-out" in refused(*FIT, "--hold-out", "20%")
+    assert "--by-class" in refused(*FIT, "--by-class")
+    assert "weighted" in refused(*FIT, "--certify", "2%", "--weights", "site")
+    frame[:90].to_parquet("few.parquet")
+    assert "149" in refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
+    assert not Path("model.safetensors").exists()
+
+    call(*FIT, "--id-column", "key")
+    before = Path("model.safetensors").read_bytes()
+    own = ("certify", "fit.parquet", "--model", "model.safetensors", "--id-column", "key")
+    assert "used to fit" in refused(*own)
+    assert "29,956" in refused(
+        "certify", "rest.parquet", "--model", "model.safetensors", "--error", "0.01%"
+    )
+    assert "--audit" in refused(
+        "apply", "model.safetensors", "rest.parquet", "--audit", "2%", "--output", "o.csv"
+    )
+    assert Path("model.safetensors").read_bytes() == before
+
+
+def test_a_part_without_rows_has_the_same_columns(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    call(*FIT, "--certify", "2%")
+    frame[:0].to_parquet("none.parquet")
+    apply = ("apply", "model.safetensors", "--audit", "2%")
+    for name in ("none", "rest"):
+        assert call(*apply, f"{name}.parquet", "--output", f"{name}_out.parquet")[0] == 0
+    empty, full = pd.read_parquet("none_out.parquet"), pd.read_parquet("rest_out.parquet")
+    assert empty.dtypes.to_dict() == full.dtypes.to_dict()
