@@ -10,6 +10,7 @@ of what goes through is known.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import time
@@ -30,6 +31,9 @@ OPTIONS = {
     "blend + cord": {"repair": "cord"},
     "default": {},
 }
+MAPIE = {"default, MAPIE": "bonferroni_holm", "default, MAPIE in sequence": "fixed_sequence"}
+HAS_MAPIE = importlib.util.find_spec("mapie") is not None
+TITLES = (*OPTIONS, "by class", *(MAPIE if HAS_MAPIE else ()))
 
 
 def read(path: Path):
@@ -61,13 +65,34 @@ def confidences(scores, kind, labels):
     return predicted, predicted != labels[rest], result
 
 
-def trial(confidence, wrong, rows, error, part_of, names):
+def certified(confidence, wrong, error, part_of, names):
+    """Return the certified threshold of each part; infinite where there is none."""
+    parts = certify_rows(confidence, wrong, error, 0.05, part_of=part_of, names=names)
+    return np.array([np.inf if part.threshold is None else part.threshold for part in parts])
+
+
+def controlled(method):
+    """Return a function like `certified`, for one part, by MAPIE's controller of precision."""
+    from mapie.risk_control import BinaryClassificationController
+
+    def threshold(confidence, wrong, error, part_of, names):
+        controller = BinaryClassificationController(
+            lambda right: np.c_[1.0 - right, right],
+            risk="precision",
+            target_level=1.0 - error,
+            confidence_level=0.95,
+            fwer_method=method,
+        ).calibrate(confidence, (~wrong).astype(int))
+        best = controller.best_predict_param
+        return np.array([np.inf if best is None else best])
+
+    return threshold
+
+
+def trial(choose, confidence, wrong, rows, error, part_of, names):
     """Return the share let through, and whether any statement is violated."""
-    parts = certify_rows(
-        confidence[rows], wrong[rows], error, 0.05, part_of=part_of[rows], names=names
-    )
-    levels = np.array([np.inf if part.threshold is None else part.threshold for part in parts])
-    accepted = confidence >= levels[part_of]
+    levels = choose(confidence[rows], wrong[rows], error, part_of[rows], names)
+    accepted = confidence.astype(np.float32) >= levels.astype(np.float32)[part_of]
     count = np.bincount(part_of[accepted], minlength=len(names))
     errors = np.bincount(part_of[accepted], wrong[accepted], minlength=len(names))
     return accepted.mean(), bool((errors > error * count + 1e-9).any())
@@ -81,16 +106,17 @@ def measure(path: Path, resamples: int, size: int):
     predicted, wrong, options = confidences(*data)
     whole = np.zeros(len(wrong), dtype=np.intp), ["all"]
     classes = predicted, [str(label) for label in range(data[0].shape[1])]
-    cases = [(name, name, whole) for name in options] + [("by class", "default", classes)]
+    cases = [(name, name, whole, certified) for name in options]
+    cases.append(("by class", "default", classes, certified))
+    if HAS_MAPIE:
+        cases += [(title, "default", whole, controlled(method)) for title, method in MAPIE.items()]
     result = {}
-    for title, name, (part_of, names) in cases:
+    for title, name, (part_of, names), choose in cases:
         for error in ERRORS:
             rng = np.random.default_rng(7)  # the same rows for every option
             trials = [
-                trial(
-                    options[name], wrong, rng.integers(len(wrong), size=size), error, part_of, names
-                )
-                for _ in range(resamples)
+                trial(choose, options[name], wrong, rows, error, part_of, names)
+                for rows in rng.integers(len(wrong), size=(resamples, size))
             ]
             share, violated = np.mean(trials, axis=0)
             result[f"{title} {error}"] = (100 * share, 100 * violated)
@@ -103,7 +129,7 @@ def show(results: dict[str, dict[str, tuple[float, float]]], resamples: int) -> 
     print(f"{len(results)} sets; limit of violations {limit:.1f} %")
     print("| option | " + " | ".join(f"{100 * error:g} %" for error in ERRORS) + " |")
     print("|---|" + "---|" * len(ERRORS))
-    for title in (*OPTIONS, "by class"):
+    for title in TITLES:
         cells = []
         for error in ERRORS:
             values = np.array([result[f"{title} {error}"] for result in results.values()])

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
 import cordcal
+import cordcal.plots
 
 X, y = load_digits(return_X_y=True)
 X_train, X_rest, y_train, y_rest = train_test_split(X, y, test_size=0.8, random_state=0)
@@ -30,6 +31,12 @@ model = cordcal.PreservingCalibrator(input="probabilities")
 model.fit(scores[fit], y_rest[fit], ids=fit)
 certificate = model.certify(scores[certify], y_rest[certify], 0.05, ids=certify)
 print(certificate)
+
+# %%
+# The line is the error rate of the most confident rows, the dashed one the promise.  The
+# threshold, at the point, keeps a distance that the number of rows calls for.
+
+cordcal.plots.certificate(certificate)
 
 # %%
 # The ids let `certify` refuse rows of the fit.  The certificate is stored in the model, and

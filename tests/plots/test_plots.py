@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib").use("agg")
 
 import matplotlib.pyplot as plt  # noqa: E402 - the backend is chosen first
 
+import cordcal  # noqa: E402
 from cordcal import metrics, plots  # noqa: E402
 
 
@@ -88,6 +89,25 @@ def test_flows_as_cells_or_bars(rows) -> None:
     rng = np.random.default_rng(3)
     many = plots.flows(rng.integers(40, size=300), rng.dirichlet(np.ones(40), 300))
     assert len(many.patches) == 20
+
+
+def test_a_certificate_with_its_points() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0.0, 1.0, 4000)
+    labels = (rng.random(4000) > first).astype(int)
+    result = cordcal.certify(np.c_[first, 1.0 - first], labels, error=0.1, by="class")
+    ax = plots.certificate(result)
+    for part in result.parts:
+        drawn = line(ax, f"{part.name}, {100 * part.share:.1f} % go through")
+        np.testing.assert_allclose(drawn.get_xydata(), 100 * np.array(part.curve))
+    points = [tuple(drawn.get_xydata()[0]) for drawn in ax.lines if len(drawn.get_xydata()) == 1]
+    assert points == [
+        pytest.approx((100 * part.share, 100 * part.errors / part.accepted))
+        for part in result.parts
+    ]
+    assert ax.lines[-1].get_ydata()[0] == pytest.approx(10.0)
+    with refused("certificate"):
+        plots.certificate(cordcal.certification.Certificate.from_state(result.to_state()))
 
 
 def test_risk_against_coverage(rows) -> None:

@@ -7,6 +7,7 @@ The numbers come from `cordcal.metrics` and `cordcal.compare`.
 from cordcal.plots._figures import (
     COLOURS,
     ReliabilityDisplay,
+    certificate,
     confidence_histogram,
     flows,
     metric_versus_tpcr,
@@ -18,6 +19,7 @@ from cordcal.plots._figures import (
 __all__ = [
     "COLOURS",
     "ReliabilityDisplay",
+    "certificate",
     "confidence_histogram",
     "flows",
     "metric_versus_tpcr",

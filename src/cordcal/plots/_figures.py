@@ -1,4 +1,4 @@
-"""Figures: reliability diagrams, confidences, changed predictions, risk and coverage."""
+"""Figures: reliability diagrams, confidences, changed predictions, certificates, risk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
+from cordcal.certification import Certificate
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.results import Entry
 from cordcal.metrics import (
@@ -506,6 +507,43 @@ def _draw_bars(ax: Axes, moves: Flows, names: list[str]) -> None:
     ax.set_yticks(positions, labels, fontsize="small")
     ax.invert_yaxis()
     ax.set_xlabel("rows")
+
+
+def certificate(certificate: Certificate, *, ax: Axes | None = None) -> Axes:
+    """Draw what share of each part goes through, and how many of those are wrong.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        What `cordcal.certify` returned.
+    ax : matplotlib Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    ax : matplotlib Axes
+        The error rate of the most confident rows of each part, a point at its threshold, and a
+        dashed line at the certified error rate.
+    """
+    if not any(part.curve for part in certificate.parts):
+        raise InputError(
+            "certificate", "has no curves: files do not keep them", "pass what certify returned"
+        )
+    ax = axes(ax)
+    parts = {part.name: part for part in certificate.parts if part.curve}
+    for name, colour in colours_of(list(parts)).items():
+        part = parts[name]
+        shares, rates = 100.0 * np.array(part.curve).T
+        label = f"{name}, {100.0 * part.share:.1f} % go through"
+        ax.plot(shares, rates, color=colour, linewidth=1.2, label=label)
+        if part.accepted:
+            wrong = 100.0 * part.errors / part.accepted
+            ax.plot(100.0 * part.share, wrong, marker="o", color=colour)
+    ax.axhline(100.0 * certificate.error, color="black", linestyle="--", linewidth=0.8)
+    ax.set(xlabel="most confident rows (%)", ylabel="wrong among them (%)", xlim=(0, 100))
+    ax.set_ylim(bottom=0.0)
+    legend_above(ax)
+    return ax
 
 
 def risk_coverage(probabilities: object, labels: object = None, *, ax: Axes | None = None) -> Axes:
