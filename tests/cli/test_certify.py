@@ -62,9 +62,11 @@ def test_from_fit_to_a_renewed_certificate(folder: Path, call: Call) -> None:
     assert "the certificate is renewed" in Path("page.html").read_text()
 
     code, out, _ = call(
-        "certify", "rest.parquet", "--model", "model.safetensors", "--id-column", "key"
+        "certify", "rest.parquet", "--model", "model.safetensors", "--id-column", "key", "--json"
     )
     assert code == 0
+    assert json.loads(out)["model"] == "model.safetensors"
+    assert json.loads(out)["certificate"]["parts"][0]["rows"] == 1500
     assert cordcal.load("model.safetensors").certificate_.rows == 1500
 
 

@@ -99,6 +99,6 @@ def certify(
     )
     cordcal.save(fitted, model)
     if json:
-        show_json({"model": model, **certificate.to_dict()})
+        show_json({"model": model, "certificate": certificate.to_dict()})
         return
     show(LabelledLines([*describe_certificate(certificate), ("Model", model)]))
