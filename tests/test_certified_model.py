@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cordcal
+from cordcal.evaluate.evidence import ActEvidence
 from errors import refused
 
 
@@ -131,9 +132,25 @@ def test_the_monitor_watches_acted_rows(model, tmp_path) -> None:
     assert monitor.status.acted == 0
 
 
-def test_the_third_test_keeps_its_level_at_every_look() -> None:
-    from cordcal.evaluate.evidence import ActEvidence
+def test_the_third_test_finds_a_change_after_a_long_calm() -> None:
+    rng = np.random.default_rng(9)
+    test = ActEvidence(0.02)
+    assert test.update(rng.random(20_000) < 0.01, np.log(60.0)) is None
+    look = test.update(rng.random(3000) < 0.06, np.log(60.0))
+    assert look is not None
+    assert 20_000 < look.rows <= 23_000
 
+
+def test_the_third_test_does_not_depend_on_batches() -> None:
+    wrong = np.random.default_rng(10).random(1234) < 0.03
+    whole, parts = ActEvidence(0.02), ActEvidence(0.02)
+    looks = [whole.update(wrong, 1.0)]
+    looks += [look for row in wrong if (look := parts.update(np.array([row]), 1.0)) is not None]
+    assert looks[0] == looks[1]
+    assert whole.evidence == parts.evidence
+
+
+def test_the_third_test_keeps_its_level_at_every_look() -> None:
     rng = np.random.default_rng(8)
     alarms = sum(
         ActEvidence(0.1).update(rng.random(1500) < 0.1, np.log(20.0)) is not None

@@ -250,3 +250,11 @@ def test_the_page_of_a_monitor_tells_one_story() -> None:
     assert ">2026-11-01</text>" in page
     assert "0.5</text>" not in page.split("Evidence over time")[1].split("</svg>")[0]
     assert "cordcal monitor acknowledge &#39;my state.monitor&#39;" in page
+    assert "acted rows" not in page
+    baseline, truth = night(2000, 0.0)
+    certificate = cordcal.certify(baseline, truth, 0.1)
+    monitor = cordcal.Monitor(baseline, certificate=certificate)
+    monitor.add(*night(900, 0.3), name="2026-11-02.csv")
+    now = factor(monitor.status.act_evidence)
+    page = render_monitor(monitor.history, source="a state")
+    assert f"2026-11-02.csv, acted rows: {now}" in page

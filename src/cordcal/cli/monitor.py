@@ -294,7 +294,7 @@ def acknowledge(
         ),
     ] = "baseline",
 ) -> None:
-    """Clear an alarm: both tests start again, each with its share of --alpha."""
+    """Clear an alarm: the tests start again, each with its share of --alpha."""
     from cordcal.evaluate.monitor import Monitor
 
     with Monitor.updating(state) as monitor, _errors_about("--start-from"):
@@ -306,7 +306,7 @@ def acknowledge(
     counted = "1 alarm" if alarms == 1 else f"{alarms} alarms"
     compared = "the baseline" if start_from == "baseline" else "the newest rows"
     echo(
-        f"{state}: {counted} acknowledged, both tests start again; new inputs are compared with "
+        f"{state}: {counted} acknowledged, the tests start again; new inputs are compared with "
         f"{compared}"
     )
 

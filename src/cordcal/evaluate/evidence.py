@@ -422,15 +422,14 @@ class DriftEvidence(_Evidence):
 
 
 # How many times the promised error rate the bets of `ActEvidence` assume.
-_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0)
+_FACTORS = np.array([1.25, 1.5, 2.0, 3.0, 5.0])
 
 
-class ActEvidence:
-    """The evidence that more of the acted predictions are wrong than a certificate promises.
+class ActEvidence(_Evidence):
+    """Evidence that more of the acted predictions are wrong than a certificate promises.
 
-    Each row multiplies a capital by the likelihood ratio of a larger error rate.  While at most
-    ``error`` of the rows are wrong no capital grows on average, so the mean of them ever reaches
-    1/α with probability at most α (Ville).
+    Each row multiplies a capital by the likelihood ratio of a larger error rate, which does not
+    grow on average while at most ``error`` of the rows are wrong.
 
     Examples
     --------
@@ -439,27 +438,23 @@ class ActEvidence:
     True
     """
 
-    def __init__(self, error: float, logs: Vector | None = None, rows: int = 0) -> None:
-        self.error, self.rows = error, rows
-        self._rates = np.minimum(np.array(_FACTORS) * error, (1.0 + error) / 2.0)
-        self.logs = np.zeros(len(_FACTORS)) if logs is None else np.asarray(logs)
+    def __init__(self, error: float) -> None:
+        rates = np.minimum(_FACTORS * error, (1.0 + error) / 2.0)
+        self._logs = _to_fixed_point(np.log([(1.0 - rates) / (1.0 - error), rates / error]))
+        self.capital = Capital(_FACTORS.shape)
 
-    @property
-    def evidence(self) -> float:
-        """The logarithm of the mean capital."""
-        return float(np.logaddexp.reduce(self.logs) - math.log(len(self.logs)))
+    def _evidence(self, logs: Matrix) -> float:
+        return float(np.logaddexp.reduce(logs) - math.log(len(_FACTORS)))
 
     def update(self, wrong: npt.NDArray[np.bool_], limit: float = math.inf) -> Look | None:
         """Add rows; return the first look with evidence of at least ``limit``."""
-        ratios = np.where(
-            wrong[:, None],
-            np.log(self._rates / self.error),
-            np.log1p(-self._rates) - math.log1p(-self.error),
-        )
-        logs = self.logs + np.cumsum(ratios, axis=0)
-        evidence = np.logaddexp.reduce(logs, axis=1) - math.log(logs.shape[1])
-        reached = np.flatnonzero(evidence >= limit)
-        before, self.rows, self.logs = self.rows, self.rows + len(wrong), logs[-1]
-        if not len(reached):
-            return None
-        return Look(float(evidence[reached[0]]), before + int(reached[0]) + 1)
+        crossed: Look | None = None
+        for stretch in _stretches(self.rows, len(wrong)):
+            sums = self._logs[wrong[stretch].astype(np.intp)].cumsum(axis=0)
+            logs = self.capital.logs(sums)
+            evidence = np.logaddexp.reduce(logs, axis=1) - math.log(len(_FACTORS))
+            reached = np.flatnonzero(evidence >= limit)
+            if crossed is None and len(reached):
+                crossed = Look(float(evidence[reached[0]]), self.rows + int(reached[0]) + 1)
+            self.capital.advance(len(sums), sums[-1])
+        return crossed

@@ -424,7 +424,7 @@ class Monitor:
         return self.status
 
     def acknowledge(self, *, start_from: Literal["baseline", "newest"] = "baseline") -> None:
-        """Clear the alarms and start both tests again; without an alarm nothing changes.
+        """Clear the alarms and start the tests again; without an alarm nothing changes.
 
         Parameters
         ----------
@@ -443,8 +443,8 @@ class Monitor:
         self.alarms.clear()
         self.calibration = CalibrationEvidence(self.n_classes, self.tolerance)
         self.inputs = DriftEvidence(counts, self.inputs.generator)
-        if self.act is not None:
-            self.act = ActEvidence(self.act.error)
+        if self.certificate is not None:
+            self.act = ActEvidence(self.certificate.error)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
         matrix = ProbabilityMatrix.from_array(probabilities, argument)
@@ -532,7 +532,7 @@ class Monitor:
         changed: int | None,
         unknown: int = 0,
     ) -> None:
-        """Let both tests bet on rows, and record the batch."""
+        """Let the tests bet on rows, and record the batch."""
         limit = float(np.log(self.limit))
         bands = bands_of(ready.confidence)
         if len(new.predicted):
@@ -562,6 +562,7 @@ class Monitor:
                 predicted=tuple(np.bincount(new.predicted, minlength=self.n_classes).tolist()),
                 calibration_evidence=self.calibration.evidence,
                 input_evidence=self.inputs.evidence,
+                act_evidence=None if self.act is None else self.act.evidence,
                 gap=self.calibration.gap_interval(self.alpha),
             )
         )
@@ -688,7 +689,7 @@ class Monitor:
                 [period.predicted for period in self.periods], dtype=np.int64
             ).reshape(len(self.periods), self.n_classes),
         }
-        for test, capital in self._capitals():
+        for test, capital in self._capitals().items():
             arrays |= {f"{test}.{name}": getattr(capital, name) for name in _CAPITAL_ARRAYS}
         periods = [asdict(period) for period in self.periods]
         for period in periods:
@@ -700,18 +701,18 @@ class Monitor:
             "batches": self._batches,
             "alarms": [asdict(alarm) for alarm in self.alarms],
             "periods": periods,
-            "rows": {test: capital.rows for test, capital in self._capitals()},
+            "rows": {test: capital.rows for test, capital in self._capitals().items()},
             "gap_sum": self.calibration.gap_sum,
             "square_sum": self.calibration.square_sum,
             "generator": self.inputs.generator.bit_generator.state,
         }
-        if self.act is not None and self.certificate is not None:
+        if self.certificate is not None:
             body["certificate"] = self.certificate.to_state()
-            body["act"] = {"logs": self.act.logs.tolist(), "rows": self.act.rows}
         return arrays, body
 
-    def _capitals(self) -> tuple[tuple[str, Capital], ...]:
-        return ("calibration", self.calibration.capital), ("inputs", self.inputs.capital)
+    def _capitals(self) -> dict[str, Capital]:
+        tests = {"calibration": self.calibration, "inputs": self.inputs, "act": self.act}
+        return {name: test.capital for name, test in tests.items() if test is not None}
 
     @classmethod
     def _from_state(cls, arrays: Arrays, body: dict[str, Any]) -> Self:
@@ -759,8 +760,8 @@ class Monitor:
         monitor.certificate = monitor.act = None
         if "certificate" in body:
             monitor.certificate = Certificate.from_state(body["certificate"])
-            monitor.act = ActEvidence(monitor.certificate.error, **body["act"])
-        for test, capital in monitor._capitals():
+            monitor.act = ActEvidence(monitor.certificate.error)
+        for test, capital in monitor._capitals().items():
             capital.rows = int(body["rows"][test])
             for name in _CAPITAL_ARRAYS:
                 setattr(capital, name, arrays[f"{test}.{name}"])

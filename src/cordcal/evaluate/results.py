@@ -932,8 +932,9 @@ class Period:
         By band of confidence: labelled rows, their summed confidence and how many were right.
     predicted : tuple of int
         New rows by predicted class.
-    calibration_evidence, input_evidence : float
-        The evidence of both tests after the batch, as natural logarithms.
+    calibration_evidence, input_evidence, act_evidence : float
+        The evidence of each test after the batch, as natural logarithms; of the last one None
+        without a certificate.
     gap : tuple of float
         The interval for mean confidence minus accuracy after the batch.
     """
@@ -951,6 +952,7 @@ class Period:
     predicted: tuple[int, ...]
     calibration_evidence: float
     input_evidence: float
+    act_evidence: float | None
     gap: tuple[float, float]
 
 

@@ -87,18 +87,20 @@ _MAX_LOG = 709.0
 
 
 def _evidence_chart(history: MonitorHistory) -> Markup:
-    """Draw the evidence of both tests by batch, as powers of ten, with the limit."""
+    """Draw the evidence of each test by batch, as powers of ten, with the limit."""
     limit = math.log10(history.status.limit)
     lines = {
         "direct": [period.calibration_evidence for period in history.periods],
         "repaired": [period.input_evidence for period in history.periods],
     }
+    if history.status.act_evidence is not None:
+        lines["lift"] = [period.act_evidence or 0.0 for period in history.periods]
     heights = {kind: [_height(value) for value in line] for kind, line in lines.items()}
     values = [value for line in heights.values() for value in line]
     y = Axis.around("evidence, powers of ten", [*values, limit, -1.0])
     drawing = Drawing(_batch_axis(history.periods), y, width=560)
     drawing.line((drawing.x.low, limit), (drawing.x.high, limit), "diagonal")
-    names = {"direct": "confidence", "repaired": "inputs"}
+    names = {"direct": "confidence", "repaired": "inputs", "lift": "acted rows"}
     for kind, line in heights.items():
         drawing.path(list(enumerate(line, start=1)), f"line {kind}")
         for number, (period, height) in enumerate(zip(history.periods, line, strict=True), start=1):
@@ -155,7 +157,7 @@ def _next_steps(history: MonitorHistory, source: str | None) -> list[tuple[str, 
     if status.alarms:
         steps.append(
             (
-                "If the alarm is explained, start both tests again",
+                "If the alarm is explained, start the tests again",
                 f"cordcal monitor acknowledge {state}",
             )
         )
