@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,44 @@ def pair(tmp_path: Path, batch_bytes: Callable[[int], None]) -> tuple[np.ndarray
 def opened(folder: Path) -> tuple[object, object]:
     first = open_scores(folder / "z.npy", labels=str(folder / "y.npy"), input="logits")
     return first, open_scores(folder / "q.npy", input="probabilities")
+
+
+def test_clusters_count_as_one_row(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logits, direct = pair
+    labels = np.load(tmp_path / "y.npy")
+    original = softmax(logits, axis=1)
+    rows = np.repeat(np.arange(300), 8)
+    arguments = (original[rows], direct[rows], labels[rows])
+    once = cordcal.audit(original[:300], direct[:300], labels[:300], resamples=200)
+    alone = cordcal.audit(*arguments, resamples=200)
+    clustered = cordcal.audit(*arguments, clusters=rows, resamples=200)
+
+    def width(audit: cordcal.Audit) -> float:
+        nll = next(entry for entry in audit.measures if entry.measure == "nll")
+        assert nll.low is not None
+        assert nll.high is not None
+        return nll.high - nll.low
+
+    assert width(alone) < 0.6 * width(once)
+    assert_allclose(width(clustered), width(once), rtol=0.3)
+    bounds = [
+        {rate.threshold: rate.bound for rate in audit.certified} for audit in (alone, clustered)
+    ]
+    assert all(bounds[1][threshold] > bound for threshold, bound in bounds[0].items())
+
+    # A file whose first row is skipped: clusters are those of the rows that are left.
+    original[0] = np.nan
+    np.savez(tmp_path / "p.npz", probs=original[rows], labels=labels[rows], user=rows)
+    np.save(tmp_path / "q.npy", direct[rows])
+    files = ("--original", str(tmp_path / "p.npz"), "--direct", str(tmp_path / "q.npy"))
+    options = ("--on-error", "skip", "--json", "--cluster-column", "user")
+    assert main(("audit", *files, *options)) == 0
+    result = json.loads(capsys.readouterr().out)
+    rest = rows[8:]
+    expected = cordcal.audit(original[rest], direct[rest], labels[rest], clusters=rest)
+    assert result["certified"] == [rate.to_dict() for rate in expected.certified]
 
 
 def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:

@@ -73,6 +73,19 @@ AllowImportOption = Annotated[
         help="Allow calibrators given as module:Class; importing them runs their code.",
     ),
 ]
+IdColumnOption = Annotated[
+    str | None,
+    typer.Option("--id-column", metavar="NAME", help="Column or key that identifies the rows."),
+]
+ClusterColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-column",
+        metavar="NAME",
+        help="Column or key of what makes rows dependent, such as a user: bounds and tests count "
+        "these.",
+    ),
+]
 AllOption = Annotated[
     bool,
     typer.Option(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import audit_in_parts, open_pair
+from cordcal.cli._inputs import audit_in_parts, open_pair, read_groups
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
     AllOption,
+    ClusterColumnOption,
     ForceOption,
     InputOption,
     InputOptions,
@@ -70,6 +72,7 @@ def audit(
             help="Model file of a repair fitted on other rows; by default one is fitted here.",
         ),
     ] = None,
+    cluster_column: ClusterColumnOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,
@@ -87,6 +90,10 @@ def audit(
     first, second = open_pair(original, direct, inputs, kind=input)
     names = first.class_names or second.class_names
     if scheduler is not None:
+        if cluster_column is not None:
+            raise InputError(
+                "--cluster-column", "is not available with --scheduler", "leave one of them out"
+            )
         result = audit_in_parts(first, second, scheduler, repair=repair, on_error=treatment)
     else:
         from cordcal.evaluate.audit_files import audit_files
@@ -98,6 +105,7 @@ def audit(
                 class_names=names,
                 repair=repair,
                 on_error=treatment,
+                clusters=read_groups(None, cluster_column, original, inputs=inputs),
                 progress=progress,
             )
     echo_skipped(result.skipped)

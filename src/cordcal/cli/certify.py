@@ -12,8 +12,10 @@ from cordcal.cli._inputs import open_model_scores, read_groups, require_labels
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    ClusterColumnOption,
     GroupsColumnOption,
     GroupsOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -51,17 +53,8 @@ def certify(
     ] = False,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
-    cluster_column: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster-column",
-            metavar="NAME",
-            help="Column or key of what makes rows dependent, such as a user.",
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id-column", metavar="NAME", help="Column that identifies rows.")
-    ] = None,
+    cluster_column: ClusterColumnOption = None,
+    id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     json: JsonOption = False,

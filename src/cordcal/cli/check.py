@@ -19,6 +19,7 @@ from cordcal.cli._inputs import check_same_shape, read_groups, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
+    ClusterColumnOption,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
@@ -103,14 +104,7 @@ def check(
             help="Column or key that identifies the rows in baselines; by default their scores.",
         ),
     ] = None,
-    cluster_column: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster-column",
-            metavar="NAME",
-            help="Column or key of what makes rows dependent, such as a user: bounds count these.",
-        ),
-    ] = None,
+    cluster_column: ClusterColumnOption = None,
     model: Annotated[
         str | None,
         typer.Option(

@@ -32,6 +32,7 @@ from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     ForceOption,
+    IdColumnOption,
     InputKind,
     InputOption,
     InputOptions,
@@ -132,14 +133,7 @@ def fit(
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
     ] = False,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            "--id-column",
-            metavar="NAME",
-            help="Column that identifies rows, by which certify later refuses rows of the fit.",
-        ),
-    ] = None,
+    id_column: IdColumnOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,

@@ -19,8 +19,10 @@ from cordcal.cli._inputs import open_model_scores, read_groups, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
+    ClusterColumnOption,
     ForceOption,
     GroupsColumnOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -50,18 +52,6 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model", help="Model file, if the files hold the classifier's scores; it is applied."
-    ),
-]
-IdColumnOption = Annotated[
-    str | None,
-    typer.Option("--id-column", metavar="NAME", help="Column or key that identifies the rows."),
-]
-ClusterColumnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster-column",
-        metavar="NAME",
-        help="Column or key of what makes rows dependent, such as a user; one row of each counts.",
     ),
 ]
 

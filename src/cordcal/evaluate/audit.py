@@ -14,6 +14,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
+    Classes,
     Floats,
     Kind,
     NumPyArray,
@@ -22,7 +23,7 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import check_predictions, check_weights
+from cordcal._validation.labels import as_groups, check_predictions, check_weights
 from cordcal._validation.names import (
     Name,
     check_class_names,
@@ -68,6 +69,7 @@ def audit(
     class_names: Sequence[str] | None = None,
     prediction: ArrayLike = None,
     sample_weight: ArrayLike = None,
+    clusters: ArrayLike = None,
     repair: CORD | Lift | PreservingCalibrator | None = None,
     rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
     axis: int | None = None,
@@ -99,6 +101,9 @@ def audit(
         The classifier's predictions, if they are not the argmax of ``original``.
     sample_weight : array_like, optional
         Weights of the rows.
+    clusters : array_like, optional
+        What rows share that makes them dependent, such as a patient, a user or a session:
+        intervals and bounds then count clusters.  By default rows are independent.
     repair : CORD, Lift or PreservingCalibrator, optional
         A fitted repair, or a model that contains one.
     rule : "argmax", PredictionRule or array_like of shape (K,)
@@ -160,9 +165,12 @@ def audit(
         labels=labels,
         prediction=prediction,
         sample_weight=sample_weight,
+        clusters=clusters,
     )
-    (original, direct), (labels, prediction, sample_weight) = layouts.flatten_rows(
-        axis, matched.matrices, (matched.labels, matched.prediction, matched.sample_weight)
+    (original, direct), (labels, prediction, sample_weight, clusters) = layouts.flatten_rows(
+        axis,
+        matched.matrices,
+        (matched.labels, matched.prediction, matched.sample_weight, matched.clusters),
     )
     names = matched.class_names
     columns: dict[str, ArrayLike] = {"prediction": prediction, "sample_weight": sample_weight}
@@ -203,6 +211,7 @@ def audit(
         resamples=resamples,
         seed=seed,
         noticed=messages,
+        clusters=clusters,
     )
 
 
@@ -421,8 +430,13 @@ class AuditStream:
         resamples: int = 1000,
         seed: int = 0,
         noticed: Sequence[str] = (),
+        clusters: ArrayLike = None,
     ) -> Audit:
-        """Return the audit of all rows so far; ``noticed`` are further warnings to issue."""
+        """Return the audit of all rows so far.
+
+        ``noticed`` are further warnings to issue, ``clusters`` those of all rows, also of skipped
+        ones.
+        """
         require_rows(self.rows)
         columns, changed = self._concatenate(class_names)
         masses = {name: columns[name] for name in _OUTPUTS}
@@ -431,10 +445,17 @@ class AuditStream:
         comparisons: tuple[MeasureComparison, ...] = ()
         if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
-            comparisons = _compare_metrics(measured, level, resamples, seed)
+            cluster = None
+            if clusters is not None:
+                values = arrays.to_numpy(clusters)
+                if "row" in columns and len(values) > columns["row"].max():
+                    values = values[columns["row"]]
+                values = as_groups(values, self.rows, "clusters")
+                cluster = np.unique(values, return_inverse=True)[1]
+            comparisons = _compare_metrics(measured, level, resamples, seed, cluster)
             if changed.weight is None and not noticed:
                 rows = measured["repaired"].rows
-                certified = certified_error_rates(rows, alpha=1.0 - level)
+                certified = certified_error_rates(rows, alpha=1.0 - level, clusters=cluster)
         self._results = measured
         messages = [*_underflow(self.dtypes, measured), *noticed]
         for message in messages:
@@ -474,7 +495,11 @@ def _ranked_values(matrix: ProbabilityMatrix) -> Floats:
 
 
 def _compare_metrics(
-    measured: dict[str, MeasuredProbabilities], level: float, resamples: int, seed: int
+    measured: dict[str, MeasuredProbabilities],
+    level: float,
+    resamples: int,
+    seed: int,
+    clusters: Classes | None,
 ) -> tuple[MeasureComparison, ...]:
     rows = measured["direct"].metrics.n
     replicates = resampled(
@@ -483,6 +508,7 @@ def _compare_metrics(
         rows,
         resamples=resamples,
         seed=seed,
+        clusters=clusters,
     )
     return tuple(_compare_metric(name, measured, replicates, level) for name in METRICS)
 

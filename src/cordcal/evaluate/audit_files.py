@@ -118,6 +118,7 @@ def audit_files(
     repair: CORD | Lift | None = None,
     on_error: OnError = "stop",
     resamples: int = 1000,
+    clusters: NumPyArray | None = None,
     progress: Progress | None = None,
 ) -> AuditedFiles:
     """Audit two files without holding them in memory.
@@ -130,7 +131,7 @@ def audit_files(
     original, direct : ScoreFile
         The classifier's scores and the calibrator's probabilities of the same rows; labels
         come from whichever has them, weights from the first.
-    class_names, repair, resamples
+    class_names, repair, resamples, clusters
         As for `audit`.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
@@ -163,6 +164,7 @@ def audit_files(
         fitted_here=repair is None,
         noticed=noticed,
         resamples=resamples,
+        clusters=clusters,
     )
 
 
@@ -201,6 +203,7 @@ def finish_audit(
     fitted_here: bool,
     noticed: Sequence[str] = (),
     resamples: int = 1000,
+    clusters: NumPyArray | None = None,
 ) -> AuditedFiles:
     """Return the audit of all rows that a stream has seen."""
     audit = total.result(
@@ -208,6 +211,7 @@ def finish_audit(
         fitted_here=fitted_here,
         noticed=noticed,
         resamples=resamples,
+        clusters=clusters,
     )
     return AuditedFiles(audit, total.pictures(class_names), str(total.fingerprint), skipped)
 
