@@ -42,6 +42,7 @@ from cordcal._validation.labels import (
     check_labels,
     check_predictions,
     check_weights,
+    cluster_numbers,
 )
 from cordcal._validation.names import (
     Name,
@@ -236,6 +237,7 @@ class PreservingCalibrator(Estimator):
         prediction: ArrayLike | None = None,
         context: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
@@ -264,6 +266,10 @@ class PreservingCalibrator(Estimator):
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
+        clusters : array_like of shape (n,), optional
+            What rows belong to, such as a patient, user or session.  Blend and lift learn from
+            rows that they hold out; rows of one cluster are then held out together, in place of
+            rows with equal scores.
         ids : array_like of shape (n,), optional
             What identifies the rows, so that `certify` can refuse rows of the fit.
         axis : int, optional
@@ -293,17 +299,19 @@ class PreservingCalibrator(Estimator):
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
+            clusters=clusters,
             ids=ids,
             others=vectors,
             ignore_index=ignore_index,
         )
         scores, labels, columns = rows.matrices[0], rows.labels, rows.columns
         prediction, sample_weight = rows.prediction, rows.sample_weight
+        clusters = rows.clusters
         if context is not None:
             self._check_context_options(axis, ignore_index)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, prediction = layouts.rows_to_fit(
-                axis, rows.ignore_index, scores, labels, sample_weight, prediction
+            scores, labels, sample_weight, prediction, clusters = layouts.rows_to_fit(
+                axis, rows.ignore_index, scores, labels, sample_weight, prediction, clusters
             )
         kind = self.score_kind()
         array = as_scores(scores)
@@ -320,6 +328,8 @@ class PreservingCalibrator(Estimator):
         if prediction is not None:
             keep = check_predictions(prediction, *array.shape)
             original = replace(original, prediction=keep)
+        if clusters is not None:
+            original = replace(original, clusters=cluster_numbers(clusters, len(array)))
         checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)

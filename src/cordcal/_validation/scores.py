@@ -534,12 +534,15 @@ class CheckedScores:
         The argmax of ``raw``, the smallest index on ties.
     original : ndarray of shape (n, K), optional
         p⁰ in float64, if it is not what the scores are converted to.
+    clusters : ndarray of int of shape (n,), optional
+        Rows with the same number belong together, and a fit holds them out together.
     """
 
     raw: Floats
     kind: Kind
     prediction: Predictions
     original: Matrix | None = None
+    clusters: Classes | None = None
 
     @classmethod
     def from_scores(
@@ -609,7 +612,8 @@ class CheckedScores:
     def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
         original = None if self.original is None else self.original[rows]
-        part = CheckedScores(self.raw[rows], self.kind, self.prediction[rows], original)
+        clusters = None if self.clusters is None else self.clusters[rows]
+        part = CheckedScores(self.raw[rows], self.kind, self.prediction[rows], original, clusters)
         if "probabilities" in self.__dict__:
             part.__dict__["probabilities"] = self.probabilities[rows]
         return part
