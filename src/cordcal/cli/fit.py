@@ -21,10 +21,17 @@ from cordcal.cli._console import (
     show_json,
 )
 from cordcal.cli._files import check_output
-from cordcal.cli._inputs import open_pair, read_calibration_rows, refuse_with_pair, require_labels
+from cordcal.cli._inputs import (
+    open_pair,
+    read_calibration_rows,
+    read_groups,
+    refuse_with_pair,
+    require_labels,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    ClusterColumnOption,
     ForceOption,
     InputKind,
     InputOption,
@@ -124,6 +131,7 @@ def fit(
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
     ] = False,
+    cluster_column: ClusterColumnOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -157,6 +165,10 @@ def fit(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
         refuse_with_pair(inputs, "key", "labels", "labels_column")
+        if cluster_column is not None:
+            raise InputError(
+                "--cluster-column", "has no use: the repair alone holds no rows out", "leave it out"
+            )
         pair = _pair(original, direct, inputs, input)
         _check_output(output, force=force)
         cord = cordcal.CORD(depth, rule=weights)
@@ -170,13 +182,15 @@ def fit(
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
-        calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
+        calibration, rows = read_calibration_rows(scores, inputs, treatment, kind=input)
         labels = require_labels(calibration)
+        clusters = read_groups(None, cluster_column, scores, rows, inputs=inputs)
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
         held_out_rows = None
         if error is not None:
-            calibration, labels, held_out_rows = _hold_out(calibration, labels, held_share)
+            kept, held_out_rows = _hold_out(calibration, labels, clusters, held_share)
+            calibration, labels, clusters = kept
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
@@ -184,9 +198,11 @@ def fit(
         _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, calibrator, options)
+            model, measures = _calibrator(calibration, labels, clusters, calibrator, options)
         if held_out_rows is not None:
-            model.certify(*held_out_rows, error, by="class" if by_class else None)
+            held_scores, held_labels, held_clusters = held_out_rows
+            by = "class" if by_class else None
+            model.certify(held_scores.values, held_labels, error, by=by, clusters=held_clusters)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -228,25 +244,32 @@ def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     return [("May go through", first), *(("", line) for line in others)]
 
 
+Rows = tuple["Scores", "Labels", Any]
+"""Scores, labels and clusters; the last may be None."""
+
+
 def _hold_out(
-    calibration: Scores, labels: Labels, share: float
-) -> tuple[Scores, Labels, tuple[Any, Labels]]:
-    """Return the rows to fit on, their labels, and the rows to certify on with theirs."""
+    calibration: Scores, labels: Labels, clusters: Any, share: float
+) -> tuple[Rows, Rows]:
+    """Return the rows to fit on and those to certify on, in whole clusters."""
     import numpy as np
+
+    from cordcal._validation.labels import cluster_numbers
 
     if calibration.weights is not None:
         raise InputError(
             "--certify", "cannot count weighted rows", "pass rows that each count once"
         )
-    order = np.random.default_rng(0).permutation(len(labels))
-    held, rest = np.split(order, [round(share * len(labels))])
-    held, rest = np.sort(held), np.sort(rest)
-    certified = calibration.values[held], labels[held]
-    return (
-        replace(calibration, values=calibration.values[rest], labels=labels[rest]),
-        labels[rest],
-        certified,
-    )
+    number = None if clusters is None else cluster_numbers(clusters, len(labels))
+    units = np.arange(len(labels)) if number is None else np.unique(number)
+    held = np.random.default_rng(0).permutation(units)[: round(share * len(units))]
+    is_held = np.isin(units if number is None else number, held)
+
+    def take(rows: Any) -> Rows:
+        part = replace(calibration, values=calibration.values[rows], labels=labels[rows])
+        return part, labels[rows], None if clusters is None else clusters[rows]
+
+    return take(~is_held), take(is_held)
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
@@ -295,6 +318,7 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
 def _calibrator(
     calibration: Scores,
     labels: Labels,
+    clusters: Any,
     key: str | None,
     options: dict[str, Any],
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
@@ -311,13 +335,14 @@ def _calibrator(
     rows = calibration.values, labels
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=calibration.weights)
+        model = new().fit(*rows, sample_weight=calibration.weights, clusters=clusters)
         try:
             measures = measure_held_out(
                 new,
                 *rows,
                 input=calibration.kind,
                 sample_weight=calibration.weights,
+                clusters=clusters,
                 progress=advance,
             )
         except ValueError as error:
