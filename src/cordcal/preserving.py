@@ -205,6 +205,8 @@ class PreservingCalibrator(Estimator):
     _fit_ids = False
     # Whether fit had predictions that need not be the argmax of the scores.
     needs_prediction_ = False
+    # The estimator's method that gave the scores, such as "SVC.decision_function", if it is known.
+    scores_from_: str | None = None
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -573,6 +575,41 @@ class PreservingCalibrator(Estimator):
         for name, array in sorted(arrays.items()):
             whole.update(name.encode() + np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()[:16]
+
+    def score(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy of `predict`, as classifiers of scikit-learn do.
+
+        It is the original classifier's, which calibration does not change: choose calibrators by
+        `cordcal.metrics` of `predict_proba`, or `cordcal.sklearn.scorers`.
+
+        Parameters
+        ----------
+        scores, prediction : array_like
+            As for `predict_proba`.
+        labels : array_like of shape (n,)
+            The true classes, as column indices or class names.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        accuracy : float
+            The share of predictions that are right.
+        """
+        rows = self._match(scores, prediction, labels=labels, sample_weight=sample_weight)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        truth = check_labels(rows.labels, *original.shape)
+        weight = (
+            None if rows.sample_weight is None else check_weights(rows.sample_weight, len(truth))
+        )
+        return float(np.average(original.prediction == truth, weights=weight))
 
     def predict_proba(
         self,
@@ -957,7 +994,12 @@ class PreservingCalibrator(Estimator):
         """Return matched scores, validated, with the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
-        checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
+        try:
+            checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
+        except InputError as error:
+            if self.scores_from_ is None:
+                raise
+            raise error.with_hint(f"the model takes {self.scores_from_}") from None
         if prediction is None and not self.needs_prediction_:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
@@ -965,6 +1007,10 @@ class PreservingCalibrator(Estimator):
     def output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
         return self._label_names if self.class_names is None else self.class_names
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return text if self.scores_from_ is None else f"{text}  # takes {self.scores_from_}"
 
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):
@@ -981,6 +1027,8 @@ class PreservingCalibrator(Estimator):
                 f"needs, and keep the calibrator in its own format"
             )
         arrays, meta = self._own_state()
+        if self.scores_from_ is not None:
+            meta["scores_from"] = self.scores_from_
         if self._fit_rows is not None:
             arrays["fit_rows"] = self._fit_rows
             meta["fit_ids"] = self._fit_ids
@@ -1022,6 +1070,7 @@ class PreservingCalibrator(Estimator):
             repair = CORD.from_state(arrays, meta["cord"])
         model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
         model.needs_prediction_ = bool(meta.get("prediction_given", False))
+        model.scores_from_ = meta.get("scores_from")
         model._fit_rows = arrays.get("fit_rows")
         model._fit_ids = bool(meta.get("fit_ids", False))
         if "certificate" in meta:
@@ -1111,6 +1160,8 @@ def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
     requested = getattr(scores, "dtype", np.float64) if dtype is None else dtype
+    if dtype is not None and "float" not in dtype_name(dtype):
+        raise InputError("dtype", f"is {dtype!r}", "pass float64, float32 or float16")
     if isinstance(requested, np.dtype) and requested.kind == "f" and requested.itemsize <= 8:
         return requested
     name = dtype_name(requested)
