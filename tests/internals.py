@@ -11,12 +11,14 @@ from cordcal._errors import warn
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum
 from cordcal._validation.context import ContextValues
+from cordcal._validation.labels import cluster_numbers
 from cordcal._validation.scores import CheckedScores
 
 __all__ = [
     "CheckedScores",
     "ContextValues",
     "ExactSum",
+    "cluster_numbers",
     "expressions",
     "set_block_entries",
     "warn",

@@ -164,6 +164,10 @@ class InputError(ValueError):
         """Return the error with an option that its hint proposes as an alternative."""
         return self._replace(hint=f"{self.hint}, or pass {{option}}", option=(name, value))
 
+    def with_hint(self, more: str) -> Self:
+        """Return the error with more to its hint."""
+        return self._replace(hint=f"{self.hint}; {more}")
+
     def _replace(self, **changes: Any) -> Self:
         return type(self)(**{**self._fields(), **changes})
 

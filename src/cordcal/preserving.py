@@ -42,6 +42,7 @@ from cordcal._validation.labels import (
     check_labels,
     check_predictions,
     check_weights,
+    cluster_numbers,
 )
 from cordcal._validation.names import (
     Name,
@@ -204,6 +205,8 @@ class PreservingCalibrator(Estimator):
     _fit_ids = False
     # Whether fit had predictions that need not be the argmax of the scores.
     needs_prediction_ = False
+    # The estimator's method that gave the scores, such as "SVC.decision_function", if it is known.
+    scores_from_: str | None = None
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -236,6 +239,7 @@ class PreservingCalibrator(Estimator):
         prediction: ArrayLike | None = None,
         context: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
@@ -264,6 +268,10 @@ class PreservingCalibrator(Estimator):
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
             twice, and weights that sum to one count as a single row.
+        clusters : array_like of shape (n,), optional
+            What rows belong to, such as a patient, user or session.  Blend and lift learn from
+            rows that they hold out; rows of one cluster are then held out together, in place of
+            rows with equal scores.
         ids : array_like of shape (n,), optional
             What identifies the rows, so that `certify` can refuse rows of the fit.
         axis : int, optional
@@ -293,17 +301,19 @@ class PreservingCalibrator(Estimator):
             labels=labels,
             prediction=prediction,
             sample_weight=sample_weight,
+            clusters=clusters,
             ids=ids,
             others=vectors,
             ignore_index=ignore_index,
         )
         scores, labels, columns = rows.matrices[0], rows.labels, rows.columns
         prediction, sample_weight = rows.prediction, rows.sample_weight
+        clusters = rows.clusters
         if context is not None:
             self._check_context_options(axis, ignore_index)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            scores, labels, sample_weight, prediction = layouts.rows_to_fit(
-                axis, rows.ignore_index, scores, labels, sample_weight, prediction
+            scores, labels, sample_weight, prediction, clusters = layouts.rows_to_fit(
+                axis, rows.ignore_index, scores, labels, sample_weight, prediction, clusters
             )
         kind = self.score_kind()
         array = as_scores(scores)
@@ -320,6 +330,8 @@ class PreservingCalibrator(Estimator):
         if prediction is not None:
             keep = check_predictions(prediction, *array.shape)
             original = replace(original, prediction=keep)
+        if clusters is not None:
+            original = replace(original, clusters=cluster_numbers(clusters, len(array)))
         checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
@@ -563,6 +575,41 @@ class PreservingCalibrator(Estimator):
         for name, array in sorted(arrays.items()):
             whole.update(name.encode() + np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()[:16]
+
+    def score(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy of `predict`, as classifiers of scikit-learn do.
+
+        It is the original classifier's, which calibration does not change: choose calibrators by
+        `cordcal.metrics` of `predict_proba`, or `cordcal.sklearn.scorers`.
+
+        Parameters
+        ----------
+        scores, prediction : array_like
+            As for `predict_proba`.
+        labels : array_like of shape (n,)
+            The true classes, as column indices or class names.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        accuracy : float
+            The share of predictions that are right.
+        """
+        rows = self._match(scores, prediction, labels=labels, sample_weight=sample_weight)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        truth = check_labels(rows.labels, *original.shape)
+        weight = (
+            None if rows.sample_weight is None else check_weights(rows.sample_weight, len(truth))
+        )
+        return float(np.average(original.prediction == truth, weights=weight))
 
     def predict_proba(
         self,
@@ -947,7 +994,12 @@ class PreservingCalibrator(Estimator):
         """Return matched scores, validated, with the predictions passed."""
         if not hasattr(self, "repair_"):
             raise self._not_fitted_error()
-        checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
+        try:
+            checked = CheckedScores.from_scores(scores, self.score_kind(), classes=self.n_classes_)
+        except InputError as error:
+            if self.scores_from_ is None:
+                raise
+            raise error.with_hint(f"the model takes {self.scores_from_}") from None
         if prediction is None and not self.needs_prediction_:
             return checked
         return replace(checked, prediction=self._prediction_of(checked.raw, prediction))
@@ -955,6 +1007,10 @@ class PreservingCalibrator(Estimator):
     def output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
         return self._label_names if self.class_names is None else self.class_names
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return text if self.scores_from_ is None else f"{text}  # takes {self.scores_from_}"
 
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):
@@ -971,6 +1027,8 @@ class PreservingCalibrator(Estimator):
                 f"needs, and keep the calibrator in its own format"
             )
         arrays, meta = self._own_state()
+        if self.scores_from_ is not None:
+            meta["scores_from"] = self.scores_from_
         if self._fit_rows is not None:
             arrays["fit_rows"] = self._fit_rows
             meta["fit_ids"] = self._fit_ids
@@ -1012,6 +1070,7 @@ class PreservingCalibrator(Estimator):
             repair = CORD.from_state(arrays, meta["cord"])
         model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
         model.needs_prediction_ = bool(meta.get("prediction_given", False))
+        model.scores_from_ = meta.get("scores_from")
         model._fit_rows = arrays.get("fit_rows")
         model._fit_ids = bool(meta.get("fit_ids", False))
         if "certificate" in meta:
@@ -1101,6 +1160,8 @@ def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
     requested = getattr(scores, "dtype", np.float64) if dtype is None else dtype
+    if dtype is not None and "float" not in dtype_name(dtype):
+        raise InputError("dtype", f"is {dtype!r}", "pass float64, float32 or float16")
     if isinstance(requested, np.dtype) and requested.kind == "f" and requested.itemsize <= 8:
         return requested
     name = dtype_name(requested)

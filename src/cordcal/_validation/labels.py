@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked, to_numpy
-from cordcal._numeric.types import ArrayLike, Classes, Labels, NumPyArray, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Flags, Labels, NumPyArray, Vector
 from cordcal._validation.names import Name, check_class_names, common_pattern, nondefault_integers
 
 NO_LABEL = "has no label"
@@ -335,6 +335,50 @@ def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyAr
     if values.dtype.kind == "f" and np.all(values == np.rint(values)):
         values = values.astype(np.int64)  # integers read as floats: region 1, not 1.0
     return values
+
+
+def is_missing(values: NumPyArray) -> Flags:
+    """Return which values are null or empty.
+
+    Examples
+    --------
+    >>> is_missing(np.array(["a", "", " ", None, float("nan"), 0], dtype=object)).tolist()
+    [False, True, True, True, True, False]
+    """
+    if values.dtype.kind in "iub":
+        return np.zeros(len(values), dtype=np.bool_)
+    # NaN, NaT and pandas' NA differ from themselves, or cannot be compared.
+    return np.array(
+        [
+            value is None
+            or (isinstance(value, str) and not value.strip())
+            or not (isinstance(value, str | bytes) or value == value)
+            for value in values.tolist()
+        ],
+        dtype=np.bool_,
+    )
+
+
+def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:
+    """Return the cluster of each row as a number from 0, checked.
+
+    Examples
+    --------
+    >>> cluster_numbers(["b", "a", "b"], 3).tolist()
+    [1, 0, 1]
+    """
+    values = as_groups(clusters, rows, "clusters")
+    raise_first(
+        row_error(
+            is_missing(values),
+            "clusters",
+            "has no value",
+            "give each row without one a cluster of its own",
+        )
+    )
+    if values.dtype.kind == "O":  # text and numbers cannot be sorted together
+        values = values.astype(str)
+    return np.asarray(np.unique(values, return_inverse=True)[1])
 
 
 def few_groups(groups: ArrayLike, rows: int) -> Groups:

@@ -186,8 +186,9 @@ def rows_to_fit(
     labels: ArrayLike,
     sample_weight: ArrayLike | None,
     prediction: ArrayLike | None = None,
-) -> tuple[Any, Any, Any, Any]:
-    """Return scores, labels, weights and predictions as rows, without ignored ones.
+    clusters: ArrayLike | None = None,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return scores, labels, weights, predictions and clusters as rows, without ignored ones.
 
     This copies: a fit needs all rows in one matrix.
     """
@@ -201,11 +202,15 @@ def rows_to_fit(
     if prediction is not None:
         _, (prediction,) = flatten_rows(axis, [scores], [prediction])
         prediction = to_numpy(prediction, "prediction")[selected]
+    if clusters is not None:
+        _, (clusters,) = flatten_rows(axis, [scores], [clusters])
+        clusters = to_numpy(clusters, "clusters")[selected]
     return (
         np.concatenate([to_numpy(matrix) for (matrix,) in matrices]),
         None if labels is None else np.concatenate(block_labels),
         None if sample_weight is None else np.concatenate(weights),
         prediction,
+        clusters,
     )
 
 

@@ -86,17 +86,24 @@ def _shape_hint(values: ArrayLike, name: str, shape: tuple[int, ...]) -> str:
     if len(shape) != 1:
         return "pass a 2-D array of shape (rows, classes)"
     if to_numpy(values).dtype.kind in "iub":
-        return f"the order is ({name}, labels), and {name} has one column per class"
+        return _order_hint(name)
     return (
         f"pass a 2-D array of shape (rows, classes): {name}[None] for a single row, or "
         f"np.column_stack([1 - {name}, {name}]) for the probability of the second of two classes"
     )
 
 
+def _order_hint(name: str) -> str:
+    return f"the order is ({name}, labels), and {name} has one column per class"
+
+
 def _to_floats(values: ArrayLike, name: str) -> Array:
     """Return an array of a supported dtype, in the library of the values."""
     array = _numpy_matrix(values, name) if namespace(values) is np else values
     if dtype_name(array.dtype) not in UNIT_ROUNDOFF:
+        is_text = str(getattr(array.dtype, "kind", "")) in "OSUT"
+        if is_text and len(array.shape) == 1:
+            raise InputError(name, f"has dtype {array.dtype}", _order_hint(name))
         raise InputError(
             name, f"has dtype {array.dtype}", "pass an array of floats, one column per class"
         )
@@ -534,12 +541,15 @@ class CheckedScores:
         The argmax of ``raw``, the smallest index on ties.
     original : ndarray of shape (n, K), optional
         p⁰ in float64, if it is not what the scores are converted to.
+    clusters : ndarray of int of shape (n,), optional
+        Rows with the same number belong together, and a fit holds them out together.
     """
 
     raw: Floats
     kind: Kind
     prediction: Predictions
     original: Matrix | None = None
+    clusters: Classes | None = None
 
     @classmethod
     def from_scores(
@@ -609,7 +619,8 @@ class CheckedScores:
     def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
         original = None if self.original is None else self.original[rows]
-        part = CheckedScores(self.raw[rows], self.kind, self.prediction[rows], original)
+        clusters = None if self.clusters is None else self.clusters[rows]
+        part = CheckedScores(self.raw[rows], self.kind, self.prediction[rows], original, clusters)
         if "probabilities" in self.__dict__:
             part.__dict__["probabilities"] = self.probabilities[rows]
         return part

@@ -243,6 +243,11 @@ class FoldRows:
         weight = None if self.weight is None else np.delete(self.weight, fold)
         return self._convert(domain, others, memory), np.delete(self.labels, fold), weight
 
+    def clusters_without(self, fold: slice) -> Labels | None:
+        """Return the clusters of the rows of the other folds."""
+        clusters = self.original.clusters
+        return None if clusters is None else clusters[np.delete(self.order, fold)]
+
     def _convert(
         self, domain: Domain, parts: Sequence[slice], memory: Matrix | None = None
     ) -> Matrix:
@@ -329,6 +334,8 @@ class Calibrator(Estimator, ABC):
 
     # Set by `FitCache`: what calibrators fitted on the same rows share (see `crossfit`).
     _shared: SharedResults | None = None
+    # Which rows of a fit are held out together, for calibrators that hold rows out.
+    _clusters: Labels | None = None
 
     input: Kind
     n_classes_: int
@@ -491,7 +498,8 @@ class Calibrator(Estimator, ABC):
     def fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         """Fit on validated rows; see `fit`."""
         self._check_fit_rows(original, labels, weight)
-        return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
+        scores = original.in_domain(self.works_on, LOG_FLOOR)
+        return self._fit_in_domain(scores, labels, weight, original.clusters)
 
     def predict_checked(self, original: CheckedScores) -> Matrix:
         """Return the direct probabilities of validated rows; see `predict_proba`."""
@@ -562,11 +570,17 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
-    def _fit_in_domain(self, scores: Any, labels: Labels, weight: Vector | None) -> Self:
+    def _fit_in_domain(
+        self,
+        scores: Any,
+        labels: Labels,
+        weight: Vector | None,
+        clusters: Labels | None = None,
+    ) -> Self:
         """Fit an unfitted copy, and adopt its state: a failed fit changes nothing."""
         weight = None if weight is None else rescale_large_weights(weight)
         model = self._unfitted_copy(scores.shape[1])
-        model._shared = self._shared
+        model._shared, model._clusters = self._shared, clusters
         with one_blas_thread():
             model.fit_parameters(scores, labels, weight)
         if self._shared is None:
@@ -583,6 +597,7 @@ class Calibrator(Estimator, ABC):
         """
         for fold in rows.folds:
             model = self._unfitted_copy(rows.original.classes)
+            model._clusters = rows.clusters_without(fold)
             model.fit_parameters(*rows.without(fold, self.works_on))
             yield model
 

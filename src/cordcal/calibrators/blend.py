@@ -175,7 +175,7 @@ class Blend(Calibrator):
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> FitCache:
         check_folds(self.folds, len(labels))
-        folds = Folds.of(original.comparable(), labels, self.folds, self.seed, weight)
+        folds = Folds.of_rows(original, labels, self.folds, self.seed, weight)
         return FitCache(original, labels, weight, folds)
 
     def fit_from(self, fit_cache: FitCache) -> None:

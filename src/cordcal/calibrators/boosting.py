@@ -125,7 +125,8 @@ class BoostedTemperature(Calibrator):
         best = fit_temperature(CrossEntropy, shifted, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        trees, _ = grow(self, scores, shifted / self.temperature_, labels, weight)
+        baseline = shifted / self.temperature_
+        trees, _ = grow(self, scores, baseline, labels, weight, self._clusters)
         trees.store(self)
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
@@ -218,7 +219,7 @@ class BoostedBlend(Blend):
         for share, key in zip(self.weights_.tolist(), self.members_, strict=True):
             direct += share * fit_cache.for_member(key).held_out_matrix(key)
         scores = original.in_domain("log-probabilities", LOG_FLOOR)
-        trees, held_out = grow(self, scores, _log(direct), labels, weight)
+        trees, held_out = grow(self, scores, _log(direct), labels, weight, original.clusters)
         trees.store(self)
         self.held_out_ = HeldOut.empty(len(labels))
         self.held_out_.store(np.arange(len(labels)), held_out, labels, original.prediction)
@@ -313,6 +314,7 @@ def grow(
     baseline: Matrix,
     labels: Labels,
     weight: Vector | None,
+    clusters: Labels | None = None,
 ) -> tuple[Trees, Matrix]:
     """Boost the baseline, once without each fold of the rows.
 
@@ -326,6 +328,8 @@ def grow(
         The logits to start from; equal rows of scores have equal ones.
     labels, weight
         The calibration rows.
+    clusters : ndarray of int of shape (n,), optional
+        Which rows are held out together.
 
     Returns
     -------
@@ -340,6 +344,8 @@ def grow(
     weight = np.ones(len(labels)) if weight is None else weight
     counted = np.flatnonzero(weight)
     pairs = np.column_stack([scores[counted] + 0.0, labels[counted]])
+    if clusters is not None:
+        pairs = np.column_stack([pairs, clusters[counted]])
     _, first, copy_of = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     mass = np.bincount(copy_of.ravel(), weight[counted]).astype(np.float64)
     all_scores, all_baseline = scores, baseline
@@ -361,7 +367,10 @@ def grow(
         "seed": owner.seed,
         "verbosity": -1,
     }
-    folds = Folds.of(scores, labels, _FOLDS, owner.seed, mass)
+    if clusters is None:
+        folds = Folds.of(scores, labels, _FOLDS, owner.seed, mass)
+    else:
+        folds = Folds.of_clusters(clusters[rows], labels, _FOLDS, owner.seed, mass)
     models = []
 
     def dataset(rows: Labels, reference: Any = None) -> Any:

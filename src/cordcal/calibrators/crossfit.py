@@ -99,6 +99,63 @@ class Folds:
     note: str | None = None
 
     @classmethod
+    def of_rows(
+        cls,
+        original: CheckedScores,
+        labels: Labels,
+        count: int,
+        seed: int,
+        weight: Vector | None = None,
+    ) -> Folds:
+        """Divide rows by their clusters, or if there are none as `of` does."""
+        if original.clusters is not None:
+            return cls.of_clusters(original.clusters, labels, count, seed, weight)
+        return cls.of(original.comparable(), labels, count, seed, weight)
+
+    @classmethod
+    def of_clusters(
+        cls, clusters: Labels, labels: Labels, count: int, seed: int, weight: Vector | None = None
+    ) -> Folds:
+        """Divide whole clusters, every class as evenly as they allow.
+
+        The folds depend neither on the order of the rows nor on whether a row is repeated or has
+        a weight; rows of weight zero have no effect.
+
+        Parameters
+        ----------
+        clusters : ndarray of int of shape (n,)
+            Rows with the same number are held out together.
+        labels, count, seed, weight
+            As for `of`.
+
+        Examples
+        --------
+        >>> folds = Folds.of_clusters(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), 5, seed=0)
+        >>> folds.number.tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+        True
+        """
+        counted = np.flatnonzero(np.ones(len(labels)) if weight is None else weight)
+        number = np.zeros(len(labels), dtype=np.intp)
+        truth, mass = labels[counted], np.ones(counted.size) if weight is None else weight[counted]
+        values, cluster = np.unique(clusters[counted], return_inverse=True)
+        count = min(count, values.size)
+        if count < 2:
+            raise InputError(
+                "clusters",
+                "has the same value in every row, so no rows can be held out",
+                "pass the patient, user or session of each row, or leave clusters out",
+            )
+        drawn = np.random.default_rng(seed).permutation(values.size).astype(np.uint64)
+        number[counted] = _deal(drawn[cluster], truth, mass, count)
+        if not _leaves_two_classes(number[counted], truth, count):
+            raise InputError(
+                "clusters",
+                "are so large that without one fold of them a single class remains",
+                "pass rows of more clusters, or leave clusters out",
+            )
+        return cls(number, count)
+
+    @classmethod
     def of(
         cls, scores: Scores, labels: Labels, count: int, seed: int, weight: Vector | None = None
     ) -> Folds:
@@ -317,7 +374,7 @@ def masses_held_out(
     if isinstance(known, HeldOut):
         return known.masses
     truth = check_labels(labels, original.rows, original.classes)
-    folds = Folds.of(original.comparable(), truth, FOLDS, seed=0, weight=weight)
+    folds = Folds.of_rows(original, truth, FOLDS, seed=0, weight=weight)
     if folds.note is not None:
         warn(f"lift is fitted on held-out rows, but {folds.note}")
     try:
@@ -383,7 +440,9 @@ class FitCache:
         logs = original.in_domain("log-probabilities", LOG_FLOOR)
         if original.has_masked:
             logs[np.isneginf(original.raw)] = -np.inf
-        scores = CheckedScores(logs, "logits", original.prediction, original.probabilities)
+        scores = CheckedScores(
+            logs, "logits", original.prediction, original.probabilities, original.clusters
+        )
         return FitCache(scores, self.labels, self.weight, self.folds)
 
     def for_member(self, key: str) -> FitCache:

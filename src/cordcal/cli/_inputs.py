@@ -142,9 +142,11 @@ def open_model_scores(
     file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
     if file.kind != fitted_kind and not file.is_empty:
+        scores_from = getattr(fitted, "scores_from_", None)
+        source = "" if scores_from is None else f" of {scores_from}"
         raise InputError(
             file.path,
-            f"looks like {file.kind} but {model} was fitted on {fitted_kind}",
+            f"looks like {file.kind} but {model} was fitted on {fitted_kind}{source}",
             f"pass {fitted_kind}, or add --input {fitted_kind} if they are",
         )
     check_classes(fitted, model, file)

@@ -64,6 +64,14 @@ GroupsColumnOption = Annotated[
     str | None,
     typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
 ]
+ClusterColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-column",
+        metavar="NAME",
+        help="Column or key of what makes rows dependent, such as a user: they stay together.",
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace existing outputs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 AllowImportOption = Annotated[

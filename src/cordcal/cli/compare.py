@@ -19,6 +19,7 @@ from cordcal.cli._options import (
     LABELLED_OPTIONS,
     AllOption,
     AllowImportOption,
+    ClusterColumnOption,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
@@ -78,6 +79,7 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random splits.")] = 0,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
+    cluster_column: ClusterColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
@@ -97,7 +99,8 @@ def compare(
     echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
     share, other = _share_or_file(evaluation)
-    calibration, evaluation_scores, rows = _parts(scores, other, inputs, treatment, kind=input)
+    calibration, evaluation_scores, numbers = _parts(scores, other, inputs, treatment, kind=input)
+    rows = numbers[-1]
     labels = require_labels(calibration)
     evaluation_rows: float | tuple[object, object] = (
         share
@@ -128,11 +131,14 @@ def compare(
             preserve=depth,
             class_names=calibration.class_names,
             groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
+            clusters=_clusters(cluster_column, scores, other, numbers, inputs),
             progress=advance,
         )
     used_options = inputs.used()
     if evaluation_scores is not None and other is None:
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
+    if cluster_column is not None:
+        used_options["--cluster-column"] = cluster_column
     options = tuple(word for word in chain(*used_options.items()) if word)
     step = comparison.next_step(*scores, options=options)
     source = Path(calibration.path).name
@@ -152,6 +158,20 @@ def compare(
         raise typer.Exit(1)
 
 
+def _clusters(
+    column: str | None,
+    scores: list[str],
+    evaluation: str | None,
+    rows: Sequence[Classes | None],
+    inputs: InputOptions,
+) -> object:
+    """Return the cluster of each row; of both files if the second has the rows to evaluate on."""
+    first = read_groups(None, column, scores, rows[0], inputs=inputs)
+    if evaluation is None or column is None:
+        return first
+    return first, read_groups(None, column, evaluation, rows[-1], inputs=inputs)
+
+
 def _share_or_file(text: str) -> tuple[float, str | None]:
     """Return the share of the rows to evaluate on, and the file instead of it."""
     try:
@@ -167,21 +187,21 @@ def _parts(
     on_error: OnError,
     *,
     kind: InputKind | None,
-) -> tuple[Scores, Scores | None, Classes | None]:
+) -> tuple[Scores, Scores | None, list[Classes | None]]:
     """Read the rows to fit on and, from a second file if given, those to evaluate on.
 
-    The third value is the row numbers of the last file if rows may be skipped.
+    The third value is the row numbers of each file, None unless rows may be skipped.
     """
     if evaluation is None and set(inputs.used()) <= {"--key"} and len(scores) == 1:
         from cordcal.files.calarena import read_experiment
 
         pair = read_experiment(scores[0], inputs.key)
         if pair is not None:
-            return *pair, None
+            return *pair, [None]
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
     if evaluation is None:
-        return calibration, None, rows
-    evaluation_scores, rows = read_calibration_rows(
+        return calibration, None, [rows]
+    evaluation_scores, later_rows = read_calibration_rows(
         evaluation,
         inputs,
         on_error,
@@ -189,7 +209,7 @@ def _parts(
         classes=calibration.class_names,
         classes_in=calibration.path,
     )
-    return calibration, evaluation_scores, rows
+    return calibration, evaluation_scores, [rows, later_rows]
 
 
 def _calibrator(text: str, allow_import: bool) -> str | tuple[str, object]:

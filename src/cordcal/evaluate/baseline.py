@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cordcal._errors import raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked, row_digests, to_numpy
 from cordcal._numeric.types import ArrayLike, Arrays, Classes, Flags, NumPyArray, Vector
+from cordcal._validation.labels import is_missing
 from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.base import LabelledRows
@@ -125,7 +126,7 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     """
     raise_first(
         row_error(
-            without_id(ids),
+            is_missing(ids),
             "ids",
             "has no id",
             "give every row an id, or pass no ids",
@@ -143,28 +144,6 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def without_id(ids: NumPyArray) -> Flags:
-    """Return which ids are null or empty.
-
-    Examples
-    --------
-    >>> without_id(np.array(["a", "", " ", None, float("nan"), 0], dtype=object)).tolist()
-    [False, True, True, True, True, False]
-    """
-    if ids.dtype.kind in "iub":
-        return np.zeros(len(ids), dtype=np.bool_)
-    # NaN, NaT and pandas' NA differ from themselves, or cannot be compared.
-    return np.array(
-        [
-            value is None
-            or (isinstance(value, str) and not value.strip())
-            or not (isinstance(value, str | bytes) or value == value)
-            for value in ids.tolist()
-        ],
-        dtype=np.bool_,
-    )
 
 
 def id_text(value: object) -> str:

@@ -27,7 +27,7 @@ from cordcal._validation.caveats import (
 )
 from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import Groups, check_labels, few_groups
+from cordcal._validation.labels import Groups, check_labels, cluster_numbers, few_groups
 from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal._validation.table import MatchedRows, match
@@ -59,6 +59,7 @@ from cordcal.evaluate.statistics import (
     measure_constraint_cost,
     paired_interval,
     resampled,
+    standard_error,
 )
 from cordcal.metrics import PredictionChanges, PredictionChangesStream, ece, risk_coverage
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
@@ -87,6 +88,7 @@ def compare(
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     groups: ArrayLike = None,
+    clusters: ArrayLike | tuple[ArrayLike, ArrayLike] = None,
     context: ArrayLike | tuple[ArrayLike, ArrayLike] = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
@@ -126,6 +128,10 @@ def compare(
     groups : array_like of shape (n,), optional
         The group of each row, such as a region: metrics are then also computed per group.
         If ``evaluation`` is a tuple, these are the groups of its rows.
+    clusters : array_like of shape (n,), optional
+        What rows belong to, such as a patient, user or session: rows of one cluster are either
+        fitted or evaluated on, held out together, and drawn together for intervals.  If
+        ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
     context : data frame or mapping, optional
         Columns next to the scores, as for `PreservingCalibrator.fit`: what they bring the default
         is measured.  If ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
@@ -163,9 +169,16 @@ def compare(
             "belong to fixed rows",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
-    contexts = _pair_of_contexts(context, evaluation)
+    contexts = _as_pair_of("context", context, evaluation)
     matched, held_out, candidates = _match(
-        scores, labels, class_names, evaluation, groups, selection.by_name, contexts
+        scores,
+        labels,
+        class_names,
+        evaluation,
+        groups,
+        _as_pair_of("clusters", clusters, evaluation),
+        selection.by_name,
+        contexts,
     )
     array = as_scores(matched.matrices[0])
     rows, classes = array.shape
@@ -174,16 +187,22 @@ def compare(
         names = check_class_names(matched.class_names, classes)
     truth = check_labels(matched.labels, rows, classes)
     checked = CheckedScores.from_scores(array, input, fitting=True)
+    if matched.clusters is not None:
+        checked = replace(checked, clusters=cluster_numbers(matched.clusters, rows))
     seed = as_seed(seed)
+    later_clusters = None
     if held_out is not None:
         evaluation, groups = (held_out.matrices[0], held_out.labels), held_out.groups
+        later_clusters = held_out.clusters
     else:
         groups = matched.groups
     left_out = {}
     if not selection.explicit:
         left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
-    parts, population = make_splits(checked, truth, evaluation, splits, seed, groups)
+    parts, population = make_splits(
+        checked, truth, evaluation, splits, seed, groups, later_clusters
+    )
     if contexts[0] is not None:
         first = check_context(matched, contexts[0], input)
         second = None if held_out is None else check_context(held_out, contexts[1], input)
@@ -222,7 +241,14 @@ def compare(
     rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
     for result in fitted:
         rows_by_output |= result.rows_by_output()
-    replicates = resampled(rows_by_output, [part.rows for part in parts], population, seed=seed)
+    replicates = resampled(
+        rows_by_output,
+        [part.rows for part in parts],
+        population,
+        seed=seed,
+        clusters=(checked if held_out is None else parts[0].original).clusters,
+    )
+    part_clusters = [part.original.clusters for part in parts]
     return Comparison(
         entries=tuple(_entry(result, replicates, classes) for result in fitted),
         uncalibrated=means(original),
@@ -240,7 +266,9 @@ def compare(
         data_caveats=_caveats(parts[0], caveats, names),
         needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
         resampled=replicates,
-        act={output: act_shares(rows, seed) for output, rows in rows_by_output.items()},
+        act={
+            output: act_shares(rows, seed, part_clusters) for output, rows in rows_by_output.items()
+        },
     )
 
 
@@ -250,6 +278,7 @@ def _match(
     class_names: Sequence[Name] | None,
     evaluation: float | EvaluationRows,
     groups: ArrayLike,
+    clusters: tuple[ArrayLike, ArrayLike],
     candidates: Mapping[str, AnyCalibrator],
     contexts: tuple[ArrayLike, ArrayLike],
 ) -> tuple[MatchedRows, MatchedRows | None, dict[str, AnyCalibrator]]:
@@ -275,6 +304,7 @@ def _match(
         class_names=class_names,
         labels=labels,
         groups=None if is_pair else groups,
+        clusters=clusters[0],
         others=vectors,
     )
     if not isinstance(evaluation, tuple):
@@ -290,6 +320,7 @@ def _match(
         labels=evaluation[1],
         labels_argument="evaluation[1]",
         groups=groups,
+        clusters=clusters[1],
         others=later_vectors,
     )
     before, later = 1 + len(opinions), 1 + len(later_opinions)
@@ -300,18 +331,18 @@ def _match(
     return rows, held_out, {**candidates, **replaced}
 
 
-def _pair_of_contexts(
-    context: ArrayLike | tuple[ArrayLike, ArrayLike], evaluation: object
+def _as_pair_of(
+    name: str, values: ArrayLike | tuple[ArrayLike, ArrayLike], evaluation: object
 ) -> tuple[ArrayLike, ArrayLike]:
-    """Return the context of the rows to fit on and of separate rows to evaluate on."""
-    is_pair = isinstance(context, tuple)
-    if context is not None and is_pair != isinstance(evaluation, tuple):
+    """Return what belongs to the rows to fit on, and to separate rows to evaluate on."""
+    is_pair = isinstance(values, tuple)
+    if values is not None and is_pair != isinstance(evaluation, tuple):
         raise InputError(
-            "context",
+            name,
             "is a tuple, but evaluation is a share" if is_pair else "is of the rows to fit on only",
-            "pass one context" if is_pair else "pass a tuple of both, as for evaluation",
+            f"pass one {name}" if is_pair else "pass a tuple of both, as for evaluation",
         )
-    return context if isinstance(context, tuple) else (context, None)
+    return values if isinstance(values, tuple) else (values, None)
 
 
 @dataclass(frozen=True)
@@ -436,7 +467,7 @@ class Split:
     @functools.cached_property
     def fit_cache(self) -> FitCache:
         """The rows to fit on and the fits so far, which blend and lift share."""
-        folds = Folds.of(self.fit.comparable(), self.fit_labels, FOLDS, seed=0)
+        folds = Folds.of_rows(self.fit, self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
 
 
@@ -447,8 +478,12 @@ def make_splits(
     splits: int,
     seed: int,
     groups: ArrayLike,
+    later_clusters: ArrayLike = None,
 ) -> tuple[list[Split], int]:
-    """Return the splits, and the size of the population that resamples draw from."""
+    """Return the splits, and the size of the population that resamples draw from.
+
+    ``later_clusters`` are those of separate rows to evaluate on.
+    """
     if splits < 1:
         raise InputError("splits", f"is {splits}", "pass 1 or more")
     if isinstance(evaluation, tuple):
@@ -468,6 +503,8 @@ def make_splits(
         truth = check_labels(evaluation[1], *test.shape)
         rows = np.arange(len(truth))
         original = CheckedScores.from_scores(test, scores.kind)
+        if later_clusters is not None:
+            original = replace(original, clusters=cluster_numbers(later_clusters, len(truth)))
         test_groups = None if groups is None else few_groups(groups, len(truth))
         return [Split(scores, labels, original, truth, rows, test_groups)], len(truth)
     count = len(labels)
@@ -477,9 +514,16 @@ def make_splits(
         raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
     parts = []
-    copies = copies_of_rows(scores.raw)
+    copies = copies_of_rows(scores.raw) if scores.clusters is None else scores.clusters
+    most = max(_MAX_COPIES * count, 2) if scores.clusters is None else count
     for _ in range(splits):
-        order, end = keep_copies_together(generator.permutation(count), copies, held_out)
+        order, end = keep_copies_together(generator.permutation(count), copies, held_out, most)
+        if scores.clusters is not None and np.isin(copies[order[end:]], copies[order[:end]]).any():
+            raise InputError(
+                "clusters",
+                "are too large to be divided into rows to fit and to evaluate on",
+                "pass rows of more clusters, or leave clusters out",
+            )
         fit, test_rows = np.sort(order[end:]), np.sort(order[:end])
         parts.append(
             Split(
@@ -503,25 +547,30 @@ def copies_of_rows(scores: Floats) -> Classes:
     return np.unique(row_digests(scores, 0), return_inverse=True)[1].astype(np.intp)
 
 
-def keep_copies_together(order: Classes, copies: Classes, end: int) -> tuple[Classes, int]:
+def keep_copies_together(
+    order: Classes, copies: Classes, end: int, most: float
+) -> tuple[Classes, int]:
     """Return an order with copies next to each other, and where to divide it near ``end``.
+
+    Rows with more than ``most`` copies stay where they are.
 
     Examples
     --------
-    >>> keep_copies_together(np.array([0, 1, 2, 3]), np.array([5, 6, 5, 7]), 1)
+    >>> keep_copies_together(np.array([0, 1, 2, 3]), np.array([5, 6, 5, 7]), 1, 2)
     (array([0, 2, 1, 3]), 2)
     """
     group = copies[order]
     size = np.bincount(group)[group]
-    few = size <= max(_MAX_COPIES * len(order), 2)
+    few = size <= most
     position = np.arange(len(order))
     first = np.full(group.max() + 1, len(order))
     np.minimum.at(first, group, position)
     position = np.where(few, first[group], position)
     sequence = np.argsort(position, kind="stable")
     order, position = order[sequence], position[sequence]
-    while 0 < end < len(order) - 1 and position[end] == position[end - 1]:
-        end += 1
+    ends = np.flatnonzero(np.diff(position)) + 1
+    if ends.size:
+        end = int(ends[min(int(np.searchsorted(ends, end)), ends.size - 1)])
     return order, end
 
 
@@ -777,7 +826,7 @@ def _offer_rule(
         -np.log(np.maximum(mass, NLL_FLOOR)) for mass in (lifted.rows.true_mass, true_mass)
     )
     mean = float(np.mean(losses - ruled))
-    error = 1.96 * float(np.std(losses - ruled)) / math.sqrt(len(ruled))
+    error = 1.96 * standard_error(losses - ruled, split.original.clusters)
     return RuleOffer(
         nll=float(ruled.mean()),
         saving=paired_interval(mean, mean - error, mean + error),
@@ -814,7 +863,7 @@ def _offer_context(
         areas.append(risk_coverage(repaired, split.labels).aurc)
     saving = losses[0] - losses[1]
     mean = float(saving.mean())
-    error = 1.96 * float(np.std(saving)) / math.sqrt(len(saving))
+    error = 1.96 * standard_error(saving, split.original.clusters)
     return ContextOffer(
         columns=tuple(column.name for column in lift.context_.columns),
         loss=float(losses[1].mean()),
@@ -923,8 +972,11 @@ def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed
         test: list[NumPyArray] = [split.labels]
         if split.groups is not None:
             test.append(codes_of(split.groups))
+        fit = [split.fit_labels]
+        if split.fit.clusters is not None:
+            fit.append(split.fit.clusters)
         for part in (
-            Fingerprint.of(split.fit.raw, split.fit_labels),
+            Fingerprint.of(split.fit.raw, *fit),
             Fingerprint.of(split.original.raw, *test),
         ):
             rows += part.rows

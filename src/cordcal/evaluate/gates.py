@@ -21,6 +21,7 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     as_groups,
     check_predictions,
+    cluster_numbers,
     rows_by_group,
 )
 from cordcal._validation.table import match
@@ -409,8 +410,7 @@ def check(
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
     number = None
     if clusters is not None:
-        values = as_groups(matched.clusters, matrix.rows, "clusters")
-        number = np.unique(values, return_inverse=True)[1]
+        number = cluster_numbers(matched.clusters, matrix.rows)
     after = matrix.values if checked_rule is None else matrix.predictions()
     evaluator = _Evaluator(
         matrix,

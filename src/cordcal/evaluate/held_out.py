@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Kind, Labels, Record, Vector
-from cordcal._validation.labels import check_labels
+from cordcal._numeric.types import Classes, Floats, Kind, Labels, Record, Vector
+from cordcal._validation.labels import check_labels, cluster_numbers
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
 from cordcal.evaluate.results import Interval, Measures
@@ -55,6 +55,7 @@ def measure_held_out(
     *,
     input: Kind,
     sample_weight: Vector | None = None,
+    clusters: npt.ArrayLike | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
@@ -74,6 +75,8 @@ def measure_held_out(
         What the scores are.
     sample_weight : ndarray of shape (n,), optional
         Weights of the rows.
+    clusters : array_like of shape (n,), optional
+        Rows with the same value are held out together.
     progress : callable, optional
         Called with the name of each fold as it begins.
 
@@ -94,7 +97,11 @@ def measure_held_out(
     (500, 5, True)
     """
     truth = check_labels(labels, *scores.shape)
-    folds = Folds.of(scores, truth, FOLDS, seed=0, weight=sample_weight)
+    cluster = None if clusters is None else cluster_numbers(clusters, len(truth))
+    if cluster is None:
+        folds = Folds.of(scores, truth, FOLDS, seed=0, weight=sample_weight)
+    else:
+        folds = Folds.of_clusters(cluster, truth, FOLDS, seed=0, weight=sample_weight)
     fits = 1 if scores.size >= _MANY_ENTRIES else folds.count
     fold_rows, repaired = [], []
     with warnings.catch_warnings():
@@ -103,7 +110,9 @@ def measure_held_out(
             if progress is not None:
                 progress(f"fold {number + 1} of {fits}, to evaluate on rows held out")
             fold_rows.append(np.flatnonzero(folds.number == number))
-            repaired.append(_predict_fold(new(), scores, truth, fold_rows[-1], sample_weight))
+            repaired.append(
+                _predict_fold(new(), scores, truth, fold_rows[-1], sample_weight, cluster)
+            )
     rows = np.concatenate(fold_rows)
     outputs = {
         "original": original_probabilities(scores[rows], input),
@@ -123,6 +132,7 @@ def measure_held_out(
         len(rows),
         resamples=_RESAMPLES,
         measures=_SHOWN,
+        clusters=None if cluster is None else np.unique(cluster[rows], return_inverse=True)[1],
     )
     change = {}
     for metric in _SHOWN:
@@ -139,6 +149,7 @@ def _predict_fold(
     labels: Labels,
     rows: npt.NDArray[np.intp],
     sample_weight: Vector | None,
+    clusters: Classes | None,
 ) -> Floats:
     """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
@@ -147,6 +158,7 @@ def _predict_fold(
         scores[others],
         labels[others],
         sample_weight=None if sample_weight is None else sample_weight[others],
+        clusters=None if clusters is None else clusters[others],
     )
     probabilities: Floats = model.predict_proba(scores[rows], dtype=np.float64)
     return probabilities

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.labels import as_groups, check_predictions, names_to_indices
+from cordcal._validation.labels import as_groups, check_predictions, is_missing, names_to_indices
 from cordcal._validation.names import check_class_names
 from cordcal._validation.table import match
 from cordcal.certification import Certificate
-from cordcal.evaluate.baseline import as_ids, id_digests, id_text, without_id
+from cordcal.evaluate.baseline import as_ids, id_digests, id_text
 from cordcal.evaluate.evidence import (
     N_BANDS,
     TILTS,
@@ -805,7 +805,7 @@ def _id_keys(ids: Any, rows: int | None, allow_missing: bool = False) -> list[An
     if values.ndim != 1 or (rows is not None and len(values) != rows):
         expected = "one id per row" if rows is None else f"{rows} ids, one per row"
         raise InputError("ids", f"has shape {values.shape}", f"pass {expected}")
-    present = ~without_id(values) if allow_missing else np.ones(len(values), dtype=np.bool_)
+    present = ~is_missing(values) if allow_missing else np.ones(len(values), dtype=np.bool_)
     keys: list[int | None] = [None] * len(values)
     seen: set[int | None] = set()
     repeated = np.zeros(len(values), dtype=np.bool_)

@@ -563,6 +563,7 @@ def next_step(
     suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
+    clusters = ", clusters=clusters" if "--cluster-column" in options else ""
     return SuggestedCommand(
         shell=(
             shlex.join([*fit, "--output", model]),
@@ -572,7 +573,7 @@ def next_step(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
             f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
-            "model.fit(rows.values, rows.labels)",
+            f"model.fit(rows.values, rows.labels{clusters})",
             f"cordcal.save(model, {model!r})",
             f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
         ),
@@ -596,5 +597,5 @@ def _as_arguments(options: tuple[str, ...]) -> list[str]:
     return [
         f"{name.lstrip('-').replace('-', '_')}={value!r}"
         for name, value in pairs
-        if name != "--class-names"
+        if name not in ("--class-names", "--cluster-column")
     ] + [switches[option] for option in options if option in switches]

@@ -291,6 +291,8 @@ def calibration_tests(
     """
     from scipy.special import chdtrc
 
+    if fit_cache.original.clusters is not None:
+        return ()  # the test counts rows as independent
     rows, classes = len(fit_cache.labels), fit_cache.original.classes
     # Biases are free up to a shift; the bias of a class without labels has no maximum.
     freedoms = {"ts": 1}
@@ -374,7 +376,24 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 ACT_ERRORS = (0.01, 0.02, 0.05, 0.10)
 
 
-def act_shares(splits: Sequence[LabelledRows], seed: int) -> tuple[float, ...]:
+def standard_error(values: Vector, clusters: Classes | None = None) -> float:
+    """Return the standard error of a mean, in which rows of one cluster may depend on each other.
+
+    Examples
+    --------
+    >>> values = np.array([0.0, 1.0, 2.0, 3.0])
+    >>> standard_error(values) == standard_error(np.repeat(values, 9), np.repeat(np.arange(4), 9))
+    True
+    """
+    if clusters is None:
+        return float(np.std(values)) / math.sqrt(len(values))
+    sums = np.bincount(clusters, values - values.mean())
+    return math.sqrt(float(sums @ sums)) / len(values)
+
+
+def act_shares(
+    splits: Sequence[LabelledRows], seed: int, clusters: Sequence[Classes | None] | None = None
+) -> tuple[float, ...]:
     """Return the share of predictions that may act at each of `ACT_ERRORS`.
 
     Half of the rows certify, the share is counted on the others: the mean over the splits.
@@ -385,6 +404,8 @@ def act_shares(splits: Sequence[LabelledRows], seed: int) -> tuple[float, ...]:
         The evaluation rows of each split.
     seed : int
         Seed of the division into halves, which is the same for all outputs.
+    clusters : sequence of ndarray or None, optional
+        The clusters of the rows of each split, which are not divided.
 
     Returns
     -------
@@ -393,11 +414,16 @@ def act_shares(splits: Sequence[LabelledRows], seed: int) -> tuple[float, ...]:
     """
     shares = np.zeros((len(splits), len(ACT_ERRORS)))
     for at, rows in enumerate(splits):
-        order = np.random.default_rng(seed).permutation(len(rows.confidence))
-        first, second = np.array_split(order, 2)
+        cluster = None if clusters is None else clusters[at]
+        units = np.arange(len(rows)) if cluster is None else np.unique(cluster)
+        halves = np.array_split(np.random.default_rng(seed).permutation(units), 2)
+        first, second = (
+            half if cluster is None else np.flatnonzero(np.isin(cluster, half)) for half in halves
+        )
+        own = None if cluster is None else cluster[first]
         for column, error in enumerate(ACT_ERRORS):
             wrong = ~rows.correct[first]
-            (part,) = certify_rows(rows.confidence[first], wrong, error, 0.05)
+            (part,) = certify_rows(rows.confidence[first], wrong, error, 0.05, clusters=own)
             if part.threshold is not None:
                 shares[at, column] = (rows.confidence[second] >= part.threshold).mean()
     return tuple(shares.mean(axis=0).tolist())

@@ -82,6 +82,7 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.key,
         "title": None if calibrator is None else calibrator.title,
         "input": None if calibrator is None else calibrator.input,
+        "scores_from": getattr(model, "scores_from_", None),
         "classes": model.n_classes_,
         "class_names": None
         if getattr(model, "class_names", None) is None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Literal, Self
 
@@ -12,7 +13,12 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import BaseCrossValidator, LeaveOneOut, check_cv
+from sklearn.model_selection import (
+    BaseCrossValidator,
+    LeaveOneOut,
+    StratifiedGroupKFold,
+    check_cv,
+)
 from sklearn.svm import LinearSVC
 from sklearn.utils import Tags, assert_all_finite, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
@@ -25,6 +31,7 @@ from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
 from cordcal._validation.caveats import bound_caveats, no_errors, warn_about
+from cordcal._validation.labels import cluster_numbers
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
@@ -52,6 +59,8 @@ from cordcal.sklearn._members import (
     vote,
 )
 
+_THRESHOLD_WRAPPERS = ("ThresholdClassifier", "ThresholdClassifierCV")
+
 
 @dataclass(frozen=True, eq=False)
 class _TrainingRows:
@@ -67,14 +76,12 @@ class _TrainingRows:
     classes: Names
     library: Library
     weight: Vector | None
+    clusters: Labels | None
 
 
 @dataclass(frozen=True, eq=False)
 class _CalibratedRows:
-    """Calibration rows with direct probabilities, and for a Lift the masses held out.
-
-    ``is_argmax`` is whether every prediction is the argmax of the scores.
-    """
+    """Calibration rows with direct probabilities, and for a Lift the masses held out."""
 
     original: Matrix
     direct: Matrix
@@ -82,7 +89,6 @@ class _CalibratedRows:
     labels: Labels
     weight: Vector | None
     masses: Masses | None
-    is_argmax: bool
 
 
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -159,10 +165,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         are kept against the evidence.
     n_features_in_, feature_names_in_
         As on the estimator.
+    response_ : str
+        The method of the estimator whose output is calibrated: ``"decision_function"`` if it has
+        one, else ``"predict_proba"``.
 
     Notes
     -----
-    An estimator without ``predict`` predicts the argmax of its scores.
+    An estimator without ``predict`` predicts the argmax of its scores.  Where ``predict`` was the
+    argmax of the scores in all calibration rows, ``predict_proba`` evaluates the estimator once,
+    and calls ``predict`` only for rows whose two largest scores are nearly equal.
 
     A class without rows among the training rows of a fold has probability zero in that fold before
     calibration, as in scikit-learn (1e-12 among decision values, which scikit-learn replaces by the
@@ -192,7 +203,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     rule_: PredictionRule | None
     learnt_rule_: LearntRule | None
     confidence_: ConfidenceGap
-    _predicts_argmax: bool
+    response_: str
 
     def __init__(
         self,
@@ -217,7 +228,14 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.n_jobs = n_jobs
         self.ensemble = ensemble
 
-    def fit(self, X: object, y: object, sample_weight: object = None, **fit_params: object) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        clusters: object = None,
+        **fit_params: object,
+    ) -> Self:
         """Fit the classifier, its calibrator and the repair.
 
         Parameters
@@ -228,6 +246,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             Class labels.
         sample_weight : array_like of shape (n,), optional
             Weights for the calibrator, the repair and, if it accepts them, the estimator.
+        clusters : array_like of shape (n,), optional
+            What rows belong to, such as a patient, user or session: rows of one cluster are held
+            out together, by ``cv`` and by the calibrator.  By default ``cv`` is then
+            `StratifiedGroupKFold`; a splitter receives them as ``groups``.
         **fit_params
             Passed to the estimator's ``fit``, or as metadata routing requests.
 
@@ -238,10 +260,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """
         estimator = self._base()
         self._check_parameters(estimator)
-        X, y = indexable(X, y)
+        X, y, clusters = indexable(X, y, clusters)
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
-        rows = self._check_rows(estimator if prefit else None, X, y, sample_weight)
+        rows = self._check_rows(estimator if prefit else None, X, y, sample_weight, clusters)
         if not self._learns_rule:
             check_rule(self.rule, len(rows.classes), "y")
         fit_kwargs, split_kwargs = self._route_metadata(estimator, rows, sample_weight, fit_params)
@@ -250,7 +272,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             scorer = Scorer(estimator, *classes)
             folds = [Fold(scorer, np.arange(len(rows.labels)), scorer.outputs(X))]
         else:
-            splits = self._splitter(rows).split(X, to_numpy(rows.targets), **split_kwargs)
+            splits = self._splits(rows, X, split_kwargs)
             folds = Parallel(n_jobs=self.n_jobs)(
                 delayed(fit_fold)(clone(estimator), X, rows.targets, *classes, split, fit_kwargs)
                 for split in splits
@@ -282,7 +304,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             rule_=repair.rule_,
             learnt_rule_=learnt,
             confidence_=confidence,
-            _predicts_argmax=all(calibrated.is_argmax for _, calibrated in fits),
+            response_=members[0].response,
             calibrated_classifiers_=members,
             **feature_attributes,
         )
@@ -371,8 +393,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         calibrator = PreservingCalibrator.from_fitted(
             member.calibrator, self.repair_, member.kind, names
         )
-        calibrator.needs_prediction_ = self.rule_ is not None and not self._predicts_argmax
+        calibrator.needs_prediction_ = self.rule_ is not None and not member.predicts_argmax
+        name = type(_unwrapped(member.estimator)).__name__
+        calibrator.scores_from_ = f"{name}.{self.response_}"
         return calibrator
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = str(super().__repr__(N_CHAR_MAX))
+        fitted = getattr(self, "response_", None)
+        return text if fitted is None else f"{text}  # fitted on {fitted}"
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata requests of this object, the estimator and the splitter."""
@@ -423,7 +452,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
 
     def _check_rows(
-        self, prefit: Classifier | None, X: object, y: object, sample_weight: object
+        self,
+        prefit: Classifier | None,
+        X: object,
+        y: object,
+        sample_weight: object,
+        clusters: object,
     ) -> _TrainingRows:
         """Check the labels and weights; X is left to the estimator."""
         arrays.refuse_masked(y, "y")
@@ -437,6 +471,13 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 f"y holds {len(classes)} class(es), {classes.tolist()}; a classifier "
                 f"needs rows of at least two classes"
             )
+        if prefit is not None and names.dtype.kind in "OSU" and classes.dtype.kind in "biuf":
+            raise InputError(
+                "y",
+                f"has names such as {names[0]!r} but the estimator was fitted on numbers, "
+                f"{', '.join(map(str, classes[:4].tolist()))}{', …' if len(classes) > 4 else ''}",
+                "pass y coded as for the estimator's own fit",
+            )
         labels = positions(names, classes, "y")
         weight = None
         if sample_weight is not None:
@@ -447,7 +488,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             if names.dtype.kind not in "biuf":
                 targets, target_classes = labels, np.arange(len(classes))
             targets = library.array(targets)
-        return _TrainingRows(targets, target_classes, labels, classes, library, weight)
+        number = None if clusters is None else cluster_numbers(to_numpy(clusters), len(labels))
+        return _TrainingRows(targets, target_classes, labels, classes, library, weight, number)
 
     def _route_metadata(
         self,
@@ -473,6 +515,28 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
         return kwargs, {}
 
+    def _splits(
+        self, rows: _TrainingRows, X: object, split_kwargs: dict[str, object]
+    ) -> list[tuple[Labels, Labels]]:
+        """Return the rows to fit on and the rows held out, of every fold."""
+        if rows.clusters is not None:
+            split_kwargs = {"groups": rows.clusters, **split_kwargs}
+        with warnings.catch_warnings():
+            if rows.clusters is not None:  # a splitter that ignores them is refused below
+                warnings.simplefilter("ignore", UserWarning)
+            splits = list(self._splitter(rows).split(X, to_numpy(rows.targets), **split_kwargs))
+        for number, (train, test) in enumerate(splits):
+            if rows.clusters is None:
+                break
+            if np.intersect1d(rows.clusters[train], rows.clusters[test]).size:
+                raise InputError(
+                    "cv",
+                    f"divides a cluster in fold {number}: some of its rows are fitted on, others "
+                    f"held out",
+                    "leave cv out, or pass a splitter of groups such as StratifiedGroupKFold",
+                )
+        return splits
+
     def _splitter(self, rows: _TrainingRows) -> BaseCrossValidator:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
         counts = np.bincount(rows.labels, minlength=len(rows.classes))
@@ -487,6 +551,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 "LeaveOneOut cross-validation does not put rows of every class into every fold; "
                 "use a splitter that does, such as StratifiedKFold"
             )
+        if rows.clusters is not None and (self.cv is None or isinstance(self.cv, int)):
+            return StratifiedGroupKFold(5 if self.cv is None else self.cv)
         return check_cv(self.cv, to_numpy(rows.targets), classifier=True)
 
     def _check_held_out(self, folds: Sequence[Fold], rows: _TrainingRows) -> None:
@@ -513,6 +579,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         indices = indices[order]
         outputs = Outputs.concatenated([fold.outputs for fold in folds], order)
         checked = outputs.checked()
+        if rows.clusters is not None:
+            checked = replace(checked, clusters=rows.clusters[indices])
         labels = rows.labels[indices]
         weight = None if rows.weight is None else rows.weight[indices]
         calibrator = self.make_calibrator(scorer)
@@ -521,6 +589,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         else:
             fit_calibrator(calibrator, checked, labels, weight)
         member = Member(scorer.estimator, rows.classes, rows.target_classes, calibrator)
+        is_argmax = bool((checked.raw.argmax(axis=1) == checked.prediction).all())
+        member.predicts_argmax = is_argmax and not _decides_otherwise(scorer.estimator)
         masses = None
         if isinstance(self.make_repair(), Lift):
             new = functools.partial(self.make_calibrator, scorer)
@@ -533,7 +603,6 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             labels,
             weight,
             masses,
-            is_argmax=bool((checked.raw.argmax(axis=1) == checked.prediction).all()),
         )
 
     def _fit_repair(
@@ -616,13 +685,11 @@ def why_not_likeliest(estimator: object) -> str | None:
     "LogisticRegression has class_weight='balanced'"
     >>> why_not_likeliest(LogisticRegression())
     """
-    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
-    nested = [estimator, *parameters.values()]
-    for part in nested:
+    for part in _nested(estimator):
         name = type(part).__name__
         if hasattr(part, "fit_resample"):
             return f"{name} resamples the classes"
-        if name.endswith(("ThresholdClassifier", "ThresholdClassifierCV")):
+        if name.endswith(_THRESHOLD_WRAPPERS):
             return f"{name} predicts by a threshold"
         own = part.get_params(deep=False) if hasattr(part, "get_params") else {}
         for option, equal in (("class_weight", None), ("scale_pos_weight", 1)):
@@ -630,6 +697,33 @@ def why_not_likeliest(estimator: object) -> str | None:
             if value is not None and value != equal:
                 return f"{name} has {option}={value!r}"
     return None
+
+
+def _nested(estimator: object) -> list[object]:
+    """Return an estimator and all its parameters, among them the estimators inside."""
+    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    return [estimator, *parameters.values()]
+
+
+def _unwrapped(estimator: object) -> object:
+    return estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
+
+
+def _decides_otherwise(estimator: object) -> bool:
+    """Return whether `predict` may differ from the argmax of the scores in rows not seen yet.
+
+    SVC counts votes of pairs of classes, and wrappers of thresholds do not take the argmax.
+
+    Examples
+    --------
+    >>> from sklearn.svm import SVC
+    >>> _decides_otherwise(SVC()), _decides_otherwise(LinearSVC())
+    (True, False)
+    """
+    return any(
+        hasattr(part, "break_ties") or type(part).__name__.endswith(_THRESHOLD_WRAPPERS)
+        for part in _nested(_unwrapped(estimator))
+    )
 
 
 def _warn_about_missing_classes(folds: Sequence[Fold]) -> None:

@@ -129,12 +129,18 @@ class Scorer:
     targets : ndarray of shape (K,)
         All classes, as estimators are fitted on them; other numbers only if names had to be
         encoded for an array library without strings.
+
+    Attributes
+    ----------
+    predicts_argmax : bool
+        Whether the argmax of the scores is known to be the prediction, except in ties.
     """
 
     def __init__(self, estimator: Classifier, classes: Names, targets: Names) -> None:
         self.estimator = estimator
         self.classes = classes
         self.targets = targets
+        self.predicts_argmax = False
         self._known = to_numpy(getattr(estimator, "classes_", targets))
         self.columns = positions(self._known, targets, "estimator.classes_")
 
@@ -152,9 +158,16 @@ class Scorer:
     def outputs(self, X: object) -> Outputs:
         """Return the estimator's scores, one column per class, and its predictions."""
         scores = self.scores(X)
-        if hasattr(self.estimator, "predict"):
+        if not hasattr(self.estimator, "predict"):
+            return Outputs(scores, to_numpy(scores).argmax(axis=1), self.kind)
+        if not self.predicts_argmax:
             return Outputs(scores, self._own_prediction(X), self.kind)
-        return Outputs(scores, to_numpy(scores).argmax(axis=1), self.kind)
+        values = to_numpy(scores)
+        prediction = values.argmax(axis=1)
+        close = _nearly_tied(values)
+        if close.size:
+            prediction[close] = self._own_prediction(_safe_indexing(X, close))
+        return Outputs(scores, prediction, self.kind)
 
     def prediction(self, X: object) -> Predictions:
         """Return the estimator's own predictions, as column indices."""
@@ -363,6 +376,23 @@ def fit_fold(
     estimator.fit(_safe_indexing(X, train), _safe_indexing(y, train), **kwargs)
     scorer = Scorer(estimator, classes, targets)
     return Fold(scorer, np.asarray(test), scorer.outputs(_safe_indexing(X, test)))
+
+
+# An estimator may round scores in another way when it predicts.
+_TIE = 1e-6
+
+
+def _nearly_tied(scores: npt.NDArray[np.generic]) -> Labels:
+    """Return the rows whose two largest scores differ by little more than rounding.
+
+    Examples
+    --------
+    >>> _nearly_tied(np.array([[0.5, 0.5, 0.0], [0.2, 0.7, 0.1]]))
+    array([0])
+    """
+    last_two = np.partition(scores.astype(np.float64), -2, axis=1)[:, -2:]
+    margin, size = last_two[:, 1] - last_two[:, 0], np.abs(last_two).max(axis=1)
+    return np.flatnonzero(margin <= _TIE * np.maximum(size, 1.0))
 
 
 def normalised(probabilities: npt.NDArray[np.generic]) -> Matrix:
