@@ -64,6 +64,7 @@ from cordcal.repair import (
     ConfidenceGap,
     Construction,
     ContextEffect,
+    Explanation,
     Lift,
     LiftConstruction,
     RankingConstruction,
@@ -584,8 +585,8 @@ class PreservingCalibrator(Estimator):
             The classifier's predictions, as column indices or class names; by default the argmax
             of the scores.  Required if `fit` had them.
         context : data frame or mapping of str to array_like, optional
-            The columns that `fit` had, and any others, which are ignored.  Required if `fit` had
-            them; ``context={}`` if nothing is known.
+            The columns of `fit` that have an effect; others are ignored.  Required if `fit` had
+            context; ``context={}`` if nothing is known.
         dtype : dtype, optional
             float64, float32 or float16, by default that of the scores; the prediction is
             strictly the largest entry of its row in this dtype, or strictly the first under the
@@ -693,6 +694,33 @@ class PreservingCalibrator(Estimator):
             array_like(outputs.repaired, scores),
             array_like(outputs.prediction, scores),
         )
+
+    def explain(
+        self,
+        scores: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+    ) -> Explanation:
+        """Explain the repair of each row: prediction, masses, interval, and bounds reached.
+
+        Parameters
+        ----------
+        scores, prediction, context : array_like
+            As for `predict_proba`.
+
+        Returns
+        -------
+        explanation : Explanation
+            As of `CORD.explain`, for the calibrator's direct probabilities.
+        """
+        rows = self._match(scores, prediction, context if self._needs_context(context) else None)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        direct = predict_calibrated(self.calibrator_, original)
+        pair = original.probabilities, direct, original.prediction
+        if isinstance(self.repair_, Lift):
+            return self.repair_.explain_checked(*pair, self._checked_context(rows, context))
+        return self.repair_.explain_checked(*pair)
 
     def predict(
         self, scores: ArrayLike, *, prediction: ArrayLike | None = None, axis: int | None = None

@@ -326,7 +326,7 @@ def test_bad_context_is_refused(case) -> None:
 
 def test_bad_context_of_predict_is_refused(fitted) -> None:
     logits, _, context = problem(20, 13)
-    with pytest.raises(InputError, match="lacks the column 'source'"):
+    with pytest.raises(InputError, match="lacks the column 'source', which has an effect"):
         fitted.predict_proba(logits, context=without(context, "source"))
     with pytest.raises(InputError, match="holds numbers but fit had categories"):
         fitted.predict_proba(logits, context={**context, "source": np.arange(20)})

@@ -21,11 +21,20 @@ from cordcal.cli._console import (
     show_json,
 )
 from cordcal.cli._files import check_output
-from cordcal.cli._inputs import open_pair, read_calibration_rows, refuse_with_pair, require_labels
+from cordcal.cli._inputs import (
+    open_pair,
+    read_calibration_rows,
+    read_context,
+    refuse_with_pair,
+    require_labels,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    ContextColumnsOption,
+    ContextOptions,
     ForceOption,
+    IdColumnOption,
     InputKind,
     InputOption,
     InputOptions,
@@ -34,6 +43,7 @@ from cordcal.cli._options import (
     OriginalOption,
     PreserveOption,
     RuleOption,
+    SecondOpinionOption,
     add_command,
     check_on_error,
     parse_preserve,
@@ -43,13 +53,13 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from cordcal._numeric.types import Labels
+    from cordcal._numeric.types import Classes, Labels, NumPyArray
     from cordcal.certification import Certificate
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
-    from cordcal.repair import CORD, ConfidenceGap
+    from cordcal.repair import CORD, ConfidenceGap, ContextEffect
 
 # Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
@@ -68,6 +78,7 @@ def register(app: typer.Typer) -> None:
         "fit scores.npz --output model.safetensors",
         "fit scores.npz --calibrator svs --repair lift",
         "fit scores.npz --certify 5% --hold-out 30%",
+        "fit scores.parquet --context-columns subject --second-opinion larger.parquet",
         "fit --original p.npz --direct q.npz --output cord.safetensors",
     )
 
@@ -108,6 +119,9 @@ def fit(
     input: InputOption = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
+    id_column: IdColumnOption = None,
     certify: Annotated[
         str | None,
         typer.Option(
@@ -143,6 +157,7 @@ def fit(
     treatment = check_on_error(on_error)
     error = None if certify is None else parse_share(certify, "--certify")
     held_share = parse_share(hold_out, "--hold-out")
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     if original is not None or direct is not None:
         if scores or any((calibrator, repair, prefer)):
             raise InputError(
@@ -152,6 +167,10 @@ def fit(
             )
         if error is not None:
             raise InputError("--certify", "needs a file of scores and labels", "pass scores")
+        if columns.are_used:
+            raise InputError(
+                next(iter(columns.used())), "needs a file of scores and labels", "pass scores"
+            )
         if weights == "learnt":
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
@@ -170,23 +189,30 @@ def fit(
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
-        calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
+        calibration, _ = read_calibration_rows(
+            scores, inputs, treatment, kind=input, context=columns.to_read
+        )
         labels = require_labels(calibration)
+        context = read_context(calibration, columns, inputs)
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
         held_out_rows = None
         if error is not None:
-            calibration, labels, held_out_rows = _hold_out(calibration, labels, held_share)
+            held, rest = _hold_out(calibration, labels, held_share)
+            held_out_rows = calibration.values[held], labels[held], _take(context, held)
+            calibration = replace(calibration, values=calibration.values[rest])
+            labels, context = labels[rest], _take(context, rest)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {calibration.path}")
-        _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
+        _warn_about_caveats(calibration, labels, context, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, calibrator, options)
+            model, measures = _calibrator(calibration, labels, calibrator, options, context)
         if held_out_rows is not None:
-            model.certify(*held_out_rows, error, by="class" if by_class else None)
+            values, truth, later = held_out_rows
+            model.certify(values, truth, error, by="class" if by_class else None, context=later)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -199,6 +225,7 @@ def fit(
             "held_out": held_out,
             "confidence": None if gap is None else gap.to_dict(),
             "certificate": None if error is None else model.certificate_.to_dict(),
+            "context": [effect.to_dict() for effect in _effects(model)],
         }
         show_json({"model": str(output), **content})
         return
@@ -217,6 +244,7 @@ def fit(
         *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
         *([] if error is None else describe_certificate(model.certificate_)),
+        *_describe_context(model, output),
         ("Model", str(output)),
     ]
     show(LabelledLines(lines))
@@ -228,10 +256,30 @@ def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     return [("May go through", first), *(("", line) for line in others)]
 
 
-def _hold_out(
-    calibration: Scores, labels: Labels, share: float
-) -> tuple[Scores, Labels, tuple[Any, Labels]]:
-    """Return the rows to fit on, their labels, and the rows to certify on with theirs."""
+def _effects(model: Any) -> tuple[ContextEffect, ...]:
+    """Return the effects of a model's context; none of a repair alone."""
+    return model.context_effects() if hasattr(model, "context_effects") else ()
+
+
+def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
+    """Return which columns next to the scores have an effect."""
+    context = getattr(model.repair_, "context_", None) if hasattr(model, "repair_") else None
+    if context is None:
+        return []
+    chosen = [column.name for column in context.columns]
+    without = [name for name in context.names if name not in chosen]
+    texts = [
+        f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} an effect: cordcal info "
+        f"{output} lists it"
+        if chosen
+        else "no column has an effect",
+        *([f"no effect: {', '.join(without)}"] if chosen and without else []),
+    ]
+    return [("Context" if not at else "", text) for at, text in enumerate(texts)]
+
+
+def _hold_out(calibration: Scores, labels: Labels, share: float) -> tuple[Classes, Classes]:
+    """Return the rows to certify on, and those to fit on."""
     import numpy as np
 
     if calibration.weights is not None:
@@ -240,13 +288,12 @@ def _hold_out(
         )
     order = np.random.default_rng(0).permutation(len(labels))
     held, rest = np.split(order, [round(share * len(labels))])
-    held, rest = np.sort(held), np.sort(rest)
-    certified = calibration.values[held], labels[held]
-    return (
-        replace(calibration, values=calibration.values[rest], labels=labels[rest]),
-        labels[rest],
-        certified,
-    )
+    return np.sort(held), np.sort(rest)
+
+
+def _take(context: dict[str, NumPyArray] | None, rows: Classes) -> dict[str, NumPyArray] | None:
+    """Return some rows of a context."""
+    return None if context is None else {name: part[rows] for name, part in context.items()}
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
@@ -297,6 +344,7 @@ def _calibrator(
     labels: Labels,
     key: str | None,
     options: dict[str, Any],
+    context: dict[str, NumPyArray] | None,
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
@@ -311,13 +359,14 @@ def _calibrator(
     rows = calibration.values, labels
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=calibration.weights)
+        model = new().fit(*rows, sample_weight=calibration.weights, context=context)
         try:
             measures = measure_held_out(
                 new,
                 *rows,
                 input=calibration.kind,
                 sample_weight=calibration.weights,
+                context=context,
                 progress=advance,
             )
         except ValueError as error:
@@ -326,16 +375,26 @@ def _calibrator(
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, labels: Labels, *, by_argmax: bool) -> None:
-    """Warn of scores and labels that look like a mistake, naming the file."""
-    from cordcal._validation.caveats import find_caveats
+def _warn_about_caveats(
+    calibration: Scores,
+    labels: Labels,
+    context: dict[str, NumPyArray] | None,
+    *,
+    by_argmax: bool,
+) -> None:
+    """Warn of scores, labels and context that look like a mistake, naming the file."""
+    from cordcal._validation.caveats import context_caveats, find_caveats
+    from cordcal._validation.context import ContextValues
     from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit gives the other warnings
         original = CheckedScores.from_scores(calibration.values, calibration.kind, fitting=True)
     rows = (original, labels, calibration.weights, calibration.class_names)
-    for caveat in find_caveats(*rows, by_argmax=by_argmax):
+    caveats = find_caveats(*rows, by_argmax=by_argmax)
+    columns = ContextValues(context or {})
+    caveats += context_caveats(columns, original.prediction, labels, calibration.weights)
+    for caveat in caveats:
         echo_error(f"cordcal: warning: {calibration.path}: {caveat.sentence}")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Floats, Kind, Labels, Record, Vector
+from cordcal._numeric.types import Floats, Kind, Labels, NumPyArray, Record, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
@@ -55,6 +55,7 @@ def measure_held_out(
     *,
     input: Kind,
     sample_weight: Vector | None = None,
+    context: Mapping[str, NumPyArray] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
@@ -74,6 +75,8 @@ def measure_held_out(
         What the scores are.
     sample_weight : ndarray of shape (n,), optional
         Weights of the rows.
+    context : mapping of str to ndarray, optional
+        Columns next to the scores.
     progress : callable, optional
         Called with the name of each fold as it begins.
 
@@ -103,7 +106,8 @@ def measure_held_out(
             if progress is not None:
                 progress(f"fold {number + 1} of {fits}, to evaluate on rows held out")
             fold_rows.append(np.flatnonzero(folds.number == number))
-            repaired.append(_predict_fold(new(), scores, truth, fold_rows[-1], sample_weight))
+            part = fold_rows[-1]
+            repaired.append(_predict_fold(new(), scores, truth, part, sample_weight, context))
     rows = np.concatenate(fold_rows)
     outputs = {
         "original": original_probabilities(scores[rows], input),
@@ -139,14 +143,20 @@ def _predict_fold(
     labels: Labels,
     rows: npt.NDArray[np.intp],
     sample_weight: Vector | None,
+    context: Mapping[str, NumPyArray] | None,
 ) -> Floats:
     """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
     others[rows] = False
+    before, later = (
+        None if context is None else {name: values[part] for name, values in context.items()}
+        for part in (others, rows)
+    )
     model.fit(
         scores[others],
         labels[others],
         sample_weight=None if sample_weight is None else sample_weight[others],
+        context=before,
     )
-    probabilities: Floats = model.predict_proba(scores[rows], dtype=np.float64)
+    probabilities: Floats = model.predict_proba(scores[rows], context=later, dtype=np.float64)
     return probabilities

@@ -237,7 +237,8 @@ class Recommendation(Record):
         return (
             f'With context: {", ".join(offer.columns)}; log loss of "the prediction is right" '
             f"{offer.loss:.4f}, lower by {format_interval(offer.saving)}; ECE {ece}; area under "
-            f"the risk-coverage curve {aurc}. Pass it to fit and to predict_proba."
+            f"the risk-coverage curve {aurc}{_describe_gaps(offer)}. Pass it to fit and to "
+            "predict_proba."
         )
 
     def __str__(self) -> str:
@@ -251,6 +252,16 @@ class Recommendation(Record):
         )
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
+
+
+def _describe_gaps(offer: ContextOffer) -> str:
+    """Return the mean gap per group of each column, before and after."""
+    return "".join(
+        f"; mean gap per {column} {100 * before:.1f} → {100 * after:.1f} points "
+        f"(chance {100 * chance:.1f})"
+        for column, (before, after, chance) in offer.mean_gaps.items()
+        if column in (*offer.columns, "group")
+    )
 
 
 def recommend(comparison: Comparison) -> Recommendation:
@@ -563,18 +574,21 @@ def next_step(
     suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
+    apply = ["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]
+    if "--second-opinion" in options:
+        apply += ["--second-opinion", f"new-opinion{suffix}"]
+    offer, context, later = advice.context, "", ""
+    if offer is not None and offer.is_clear:
+        context, later = ", context=context", ", context=new_context"
     return SuggestedCommand(
-        shell=(
-            shlex.join([*fit, "--output", model]),
-            shlex.join(["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]),
-        ),
+        shell=(shlex.join([*fit, "--output", model]), shlex.join(apply)),
         python=(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
             f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
-            "model.fit(rows.values, rows.labels)",
+            f"model.fit(rows.values, rows.labels{context})",
             f"cordcal.save(model, {model!r})",
-            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
+            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values{later})",
         ),
     )
 
@@ -592,9 +606,10 @@ def _as_arguments(options: tuple[str, ...]) -> list[str]:
     switches = {"--header": "header=True", "--no-header": "header=False"}
     valued = [option for option in options if option not in switches]
     pairs = zip(valued[::2], valued[1::2], strict=True)
-    # The command reads class names from a file; the function takes the names themselves.
+    # The command reads these from files; in Python they are values.
+    from_files = ("--class-names", "--context-columns", "--second-opinion", "--id-column")
     return [
         f"{name.lstrip('-').replace('-', '_')}={value!r}"
         for name, value in pairs
-        if name != "--class-names"
+        if name not in from_files
     ] + [switches[option] for option in options if option in switches]
