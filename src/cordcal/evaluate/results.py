@@ -628,6 +628,7 @@ class Entry:
             if self.constraint_cost is None
             else self.constraint_cost.to_dict(),
             "rule": None if self.rule is None else self.rule.to_dict(),
+            "context": None if self.context is None else self.context.to_dict(),
             "at_bound": self.at_bound,
             "kept": None if self.kept is None else self.kept.to_dict(),
             "shares": dict(self.shares),
