@@ -888,18 +888,8 @@ class PreservingCalibrator(Estimator):
         return clone(calibrator, safe=False)
 
     def _needs_context(self, context: ArrayLike | None) -> bool:
-        """Return whether `fit` had context, which must then be passed, and else must not be."""
-        fitted = self._fitted_context()
-        if fitted is not None and context is None:
-            names = ", ".join(map(repr, fitted.names))
-            raise InputError(
-                "context",
-                f"is missing: fit had the columns {names}",
-                "pass context= with them, or context={} if nothing is known about these rows",
-            )
-        if fitted is None and context is not None:
-            raise InputError("context", "is not used: fit had none", "leave it out")
-        return fitted is not None
+        self._check_fitted("repair_")
+        return needs_context(self.repair_, context)
 
     def _checked_context(
         self, rows: MatchedRows, context: ArrayLike | None
@@ -920,13 +910,7 @@ class PreservingCalibrator(Estimator):
                 raise InputError(
                     "context", f"is not supported with {name}=", "pass one row per prediction"
                 )
-        if not isinstance(self.make_repair(), Lift):
-            raise InputError(
-                "context",
-                "needs a repair that learns from labels",
-                "write {option}",
-                option=("repair", "lift"),
-            )
+        check_repair_of_context(self.make_repair())
 
     def context_effects(self) -> tuple[ContextEffect, ...]:
         """Return what each category and number of the context does to the confidence.
@@ -1117,6 +1101,32 @@ def new_repair(
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
         raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
     return Lift(**own)
+
+
+def needs_context(repair: CORD | Lift, context: ArrayLike | None) -> bool:
+    """Return whether `fit` had context, which must then be passed, and else must not be."""
+    fitted = repair.context_ if isinstance(repair, Lift) else None
+    if fitted is not None and context is None:
+        names = ", ".join(map(repr, fitted.names))
+        raise InputError(
+            "context",
+            f"is missing: fit had the columns {names}",
+            "pass context= with them, or context={} if nothing is known about these rows",
+        )
+    if fitted is None and context is not None:
+        raise InputError("context", "is not used: fit had none", "leave it out")
+    return fitted is not None
+
+
+def check_repair_of_context(repair: CORD | Lift) -> None:
+    """Refuse context for a repair that does not learn from labels."""
+    if not isinstance(repair, Lift):
+        raise InputError(
+            "context",
+            "needs a repair that learns from labels",
+            "write {option}",
+            option=("repair", "lift"),
+        )
 
 
 def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:

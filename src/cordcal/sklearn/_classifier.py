@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Literal, Self
 
@@ -23,14 +23,34 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from cordcal import calibrators
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
-from cordcal._validation.caveats import bound_caveats, no_errors, warn_about
+from cordcal._numeric.types import (
+    Array,
+    Floats,
+    Kind,
+    Labels,
+    Matrix,
+    NumPyDType,
+    Predictions,
+    Vector,
+)
+from cordcal._validation.caveats import (
+    bound_caveats,
+    context_caveats,
+    no_errors,
+    warn_about,
+)
+from cordcal._validation.context import ContextValues, check_context_by_position
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
-from cordcal.preserving import PreservingCalibrator, new_repair
+from cordcal.preserving import (
+    PreservingCalibrator,
+    check_repair_of_context,
+    needs_context,
+    new_repair,
+)
 from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Prefer
@@ -67,6 +87,7 @@ class _TrainingRows:
     classes: Names
     library: Library
     weight: Vector | None
+    context: ContextValues | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +104,7 @@ class _CalibratedRows:
     weight: Vector | None
     masses: Masses | None
     is_argmax: bool
+    context: ContextValues | None = None
 
 
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -217,7 +239,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.n_jobs = n_jobs
         self.ensemble = ensemble
 
-    def fit(self, X: object, y: object, sample_weight: object = None, **fit_params: object) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        *,
+        context: object = None,
+        **fit_params: object,
+    ) -> Self:
         """Fit the classifier, its calibrator and the repair.
 
         Parameters
@@ -228,6 +258,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             Class labels.
         sample_weight : array_like of shape (n,), optional
             Weights for the calibrator, the repair and, if it accepts them, the estimator.
+        context : data frame or mapping of str to array_like, optional
+            Columns that say how far to trust a prediction, as for `PreservingCalibrator.fit`, with
+            the rows of X by position; second opinions are probabilities.  It needs `Lift`, and
+            within other estimators ``set_fit_request(context=True)`` and
+            ``set_predict_proba_request(context=True)``.
         **fit_params
             Passed to the estimator's ``fit``, or as metadata routing requests.
 
@@ -242,6 +277,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
         rows = self._check_rows(estimator if prefit else None, X, y, sample_weight)
+        if context is not None:
+            check_repair_of_context(self.make_repair())
+            shape = len(rows.labels), len(rows.classes)
+            values = check_context_by_position(context, shape, rows.classes.tolist())
+            rows = replace(rows, context=values)
         if not self._learns_rule:
             check_rule(self.rule, len(rows.classes), "y")
         fit_kwargs, split_kwargs = self._route_metadata(estimator, rows, sample_weight, fit_params)
@@ -288,7 +328,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         )
         return self
 
-    def predict_proba(self, X: object) -> Array:
+    def predict_proba(self, X: object, context: object = None) -> Array:
         """Return the repaired probabilities, whose argmax is the original prediction.
 
         With a ``rule``, it is the largest ``rule_.weights * probability`` instead.
@@ -297,6 +337,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         ----------
         X : array_like of shape (n, features)
             Rows to predict.
+        context : data frame or mapping of str to array_like, optional
+            The columns of `fit` that have an effect.  Required if `fit` had context; ``{}`` if
+            nothing is known.
 
         Returns
         -------
@@ -305,6 +348,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             dtype of the estimator's scores.
         """
         check_is_fitted(self)
+        needs = needs_context(self.repair_, context)
         outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
         checked = [part.checked() for part in outputs]
         original = _mean([part.probabilities for part in checked])
@@ -313,8 +357,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         prediction = vote([part.prediction for part in outputs], original)
         library = Library.of(outputs[0].scores)
         dtype = np.float64 if library.xp is None else checked[0].raw.dtype
+        values = None
+        if needs:
+            names = to_numpy(self.classes_).tolist()
+            values = check_context_by_position(context, original.shape, names)
         return library.array(
-            self.repair_.transform(original, direct, prediction=prediction, dtype=dtype)
+            _transform(self.repair_, original, direct, prediction, values, np.dtype(dtype))
         )
 
     def direct_proba(self, X: object) -> Array:
@@ -534,6 +582,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             weight,
             masses,
             is_argmax=bool((checked.raw.argmax(axis=1) == checked.prediction).all()),
+            context=None if rows.context is None else rows.context.take(indices),
         )
 
     def _fit_repair(
@@ -557,7 +606,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        repair.fit_checked(original, direct, labels, prediction, weight, held_out=held_out)
+        context = _context_of(parts)
+        repair.fit_checked(
+            original, direct, labels, prediction, weight, held_out=held_out, context=context
+        )
         return repair, learnt
 
     @property
@@ -590,20 +642,48 @@ def _measure_confidence(repair: CORD | Lift, parts: Sequence[_CalibratedRows]) -
     weights = [part.weight for part in parts if part.weight is not None]
     weight = np.concatenate(weights) if weights else None
     all_right = no_errors(prediction, labels, weight)
-    warn_about([] if all_right is None else [all_right])
+    context = _context_of(parts)
+    columns = ContextValues({}) if context is None else context
+    warn_about(
+        [
+            *([] if all_right is None else [all_right]),
+            *context_caveats(columns, prediction, labels, weight),
+        ]
+    )
     construction = repair.construction_
     if isinstance(construction, RankingConstruction):
         construction = construction.levels[0]
     return ConfidenceGap.of(
         original,
         direct,
-        repair.transform(original, direct, prediction=prediction),
+        _transform(repair, original, direct, prediction, context),
         prediction,
         labels,
         weight,
         at_bound=construction.n_at_lower / construction.n,
         repair=repair.prefer if isinstance(repair, Lift) else "cord",
     )
+
+
+def _context_of(parts: Sequence[_CalibratedRows]) -> ContextValues | None:
+    """Return the context of the rows of all members; None without."""
+    contexts = [part.context for part in parts if part.context is not None]
+    return ContextValues.concatenated(contexts) if contexts else None
+
+
+def _transform(
+    repair: CORD | Lift,
+    original: Matrix,
+    direct: Matrix,
+    prediction: Predictions,
+    context: ContextValues | None,
+    dtype: NumPyDType = np.dtype(np.float64),  # noqa: B008 - it is immutable
+) -> Floats:
+    """Return repaired probabilities, with context if `fit` had it."""
+    if context is None or not isinstance(repair, Lift):
+        repaired: Floats = repair.transform(original, direct, prediction=prediction, dtype=dtype)
+        return repaired
+    return repair.transform_checked(original, direct, prediction, dtype, context)
 
 
 def why_not_likeliest(estimator: object) -> str | None:
