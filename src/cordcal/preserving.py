@@ -65,6 +65,7 @@ from cordcal.repair import (
     ConfidenceGap,
     Construction,
     ContextEffect,
+    Explanation,
     Lift,
     LiftConstruction,
     RankingConstruction,
@@ -631,8 +632,8 @@ class PreservingCalibrator(Estimator):
             The classifier's predictions, as column indices or class names; by default the argmax
             of the scores.  Required if `fit` had them.
         context : data frame or mapping of str to array_like, optional
-            The columns that `fit` had, and any others, which are ignored.  Required if `fit` had
-            them; ``context={}`` if nothing is known.
+            The columns of `fit` that have an effect; others are ignored.  Required if `fit` had
+            context; ``context={}`` if nothing is known.
         dtype : dtype, optional
             float64, float32 or float16, by default that of the scores; the prediction is
             strictly the largest entry of its row in this dtype, or strictly the first under the
@@ -740,6 +741,33 @@ class PreservingCalibrator(Estimator):
             array_like(outputs.repaired, scores),
             array_like(outputs.prediction, scores),
         )
+
+    def explain(
+        self,
+        scores: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+    ) -> Explanation:
+        """Explain the repair of each row: prediction, masses, interval, and bounds reached.
+
+        Parameters
+        ----------
+        scores, prediction, context : array_like
+            As for `predict_proba`.
+
+        Returns
+        -------
+        explanation : Explanation
+            As of `CORD.explain`, for the calibrator's direct probabilities.
+        """
+        rows = self._match(scores, prediction, context if self._needs_context(context) else None)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        direct = predict_calibrated(self.calibrator_, original)
+        pair = original.probabilities, direct, original.prediction
+        if isinstance(self.repair_, Lift):
+            return self.repair_.explain_checked(*pair, self._checked_context(rows, context))
+        return self.repair_.explain_checked(*pair)
 
     def predict(
         self, scores: ArrayLike, *, prediction: ArrayLike | None = None, axis: int | None = None
@@ -907,18 +935,8 @@ class PreservingCalibrator(Estimator):
         return clone(calibrator, safe=False)
 
     def _needs_context(self, context: ArrayLike | None) -> bool:
-        """Return whether `fit` had context, which must then be passed, and else must not be."""
-        fitted = self._fitted_context()
-        if fitted is not None and context is None:
-            names = ", ".join(map(repr, fitted.names))
-            raise InputError(
-                "context",
-                f"is missing: fit had the columns {names}",
-                "pass context= with them, or context={} if nothing is known about these rows",
-            )
-        if fitted is None and context is not None:
-            raise InputError("context", "is not used: fit had none", "leave it out")
-        return fitted is not None
+        self._check_fitted("repair_")
+        return needs_context(self.repair_, context)
 
     def _checked_context(
         self, rows: MatchedRows, context: ArrayLike | None
@@ -939,13 +957,7 @@ class PreservingCalibrator(Estimator):
                 raise InputError(
                     "context", f"is not supported with {name}=", "pass one row per prediction"
                 )
-        if not isinstance(self.make_repair(), Lift):
-            raise InputError(
-                "context",
-                "needs a repair that learns from labels",
-                "write {option}",
-                option=("repair", "lift"),
-            )
+        check_repair_of_context(self.make_repair())
 
     def context_effects(self) -> tuple[ContextEffect, ...]:
         """Return what each category and number of the context does to the confidence.
@@ -1148,6 +1160,32 @@ def new_repair(
     elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
         raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
     return Lift(**own)
+
+
+def needs_context(repair: CORD | Lift, context: ArrayLike | None) -> bool:
+    """Return whether `fit` had context, which must then be passed, and else must not be."""
+    fitted = repair.context_ if isinstance(repair, Lift) else None
+    if fitted is not None and context is None:
+        names = ", ".join(map(repr, fitted.names))
+        raise InputError(
+            "context",
+            f"is missing: fit had the columns {names}",
+            "pass context= with them, or context={} if nothing is known about these rows",
+        )
+    if fitted is None and context is not None:
+        raise InputError("context", "is not used: fit had none", "leave it out")
+    return fitted is not None
+
+
+def check_repair_of_context(repair: CORD | Lift) -> None:
+    """Refuse context for a repair that does not learn from labels."""
+    if not isinstance(repair, Lift):
+        raise InputError(
+            "context",
+            "needs a repair that learns from labels",
+            "write {option}",
+            option=("repair", "lift"),
+        )
 
 
 def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:

@@ -301,6 +301,34 @@ def test_exports_refuse_context(fitted, tmp_path) -> None:
         cordcal.onnx.export(fitted, tmp_path / "model.onnx")
 
 
+def test_torch_modules_refuse_context(fitted) -> None:
+    pytest.importorskip("torch")
+    from cordcal.torch import PreservingModule
+
+    with pytest.raises(InputError, match="was fitted with context="):
+        PreservingModule(fitted)
+
+
+def test_columns_without_an_effect_are_not_needed(fitted) -> None:
+    logits, _, context = problem(20, 19)
+    np.testing.assert_array_equal(
+        fitted.predict_proba(logits, context=without(context, "noise")),
+        fitted.predict_proba(logits, context=context),
+    )
+
+
+def test_explanations_are_those_of_the_confidence(fitted) -> None:
+    logits, _, context = problem(50, 20)
+    explanation = fitted.explain(logits, context=context)
+    confidence = fitted.predict_proba(logits, context=context).max(axis=1)
+    np.testing.assert_allclose(explanation.repaired_mass, confidence)
+    assert (explanation.prediction == logits.argmax(axis=1)).all()
+    with pytest.raises(InputError, match="fit had the columns"):
+        fitted.explain(logits)
+    ranked = PreservingCalibrator("vs", preserve=2).fit(*problem()[:2])
+    assert ranked.explain(logits).repaired_mass.shape == (50, 2)
+
+
 REFUSED = {
     "a list": (lambda c: [1, 2], "pass a data frame, or a dictionary"),
     "numbered columns": (lambda c: {0: c["blur"]}, "name every column by a text"),
@@ -326,7 +354,7 @@ def test_bad_context_is_refused(case) -> None:
 
 def test_bad_context_of_predict_is_refused(fitted) -> None:
     logits, _, context = problem(20, 13)
-    with pytest.raises(InputError, match="lacks the column 'source'"):
+    with pytest.raises(InputError, match="lacks the column 'source', which has an effect"):
         fitted.predict_proba(logits, context=without(context, "source"))
     with pytest.raises(InputError, match="holds numbers but fit had categories"):
         fitted.predict_proba(logits, context={**context, "source": np.arange(20)})

@@ -25,7 +25,6 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import cordcal
-from cordcal import metrics
 from cordcal._errors import InputError
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 

@@ -8,7 +8,7 @@ classes into the order of the scores; `check_context` then returns plain arrays.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import ArrayLike, Kind, NumPyArray, Vector
+from cordcal._validation.names import Name
 from cordcal._validation.scores import CheckedScores
-from cordcal._validation.table import MatchedRows
+from cordcal._validation.table import MatchedRows, match
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,16 @@ class ContextValues:
     def take(self, rows: Any) -> ContextValues:
         """Return some of the rows."""
         return ContextValues({name: values[rows] for name, values in self.columns.items()})
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[ContextValues]) -> ContextValues:
+        """Return the rows of several contexts of the same columns."""
+        return cls(
+            {
+                name: np.concatenate([part.columns[name] for part in parts])
+                for name in parts[0].columns
+            }
+        )
 
 
 def split_context(context: ArrayLike) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -108,6 +119,21 @@ def check_context(matched: MatchedRows, context: ArrayLike, kind: Kind) -> Conte
             _opinion(values, argument, classes, kind) if is_opinion else _column(values, argument)
         )
     return ContextValues(columns)
+
+
+def check_context_by_position(
+    context: ArrayLike, shape: tuple[int, ...], classes: Sequence[Name]
+) -> ContextValues:
+    """Return the checked columns of a context whose rows are those of scores of a shape.
+
+    Second opinions are probabilities, whose columns are matched with the classes by name.
+    """
+    vectors, matrices = split_context(context)
+    ordered = [
+        match({name: matrix}, fitted_names=classes).matrices[0] for name, matrix in matrices.items()
+    ]
+    matched = MatchedRows((np.broadcast_to(0.0, shape), *ordered), None, others=vectors)
+    return check_context(matched, context, "probabilities")
 
 
 def _column(values: ArrayLike, argument: str) -> NumPyArray:

@@ -313,7 +313,7 @@ def _parse_integers(names: Names) -> list[Name]:
 Groups = npt.NDArray[np.str_]
 
 # A column with more values identifies rows, not groups, and does not fit a table.
-_MAX_GROUPS = 200
+MAX_GROUPS = 200
 
 
 def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyArray:
@@ -385,11 +385,11 @@ def few_groups(groups: ArrayLike, rows: int) -> Groups:
     """Return the group names, one per row; raise if there are too many for a table."""
     names = as_groups(groups, rows).astype(str)
     count = len(np.unique(names))
-    if count > _MAX_GROUPS:
+    if count > MAX_GROUPS:
         raise InputError(
             "groups",
             f"has {count:,} different values",
-            f"pass a column of at most {_MAX_GROUPS}, such as a region or a source",
+            f"pass a column of at most {MAX_GROUPS}, such as a region or a source",
         )
     return names
 

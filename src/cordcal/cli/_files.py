@@ -31,6 +31,7 @@ INPUTS = (
     "weights",
     "class_names",
     "groups",
+    "second_opinion",
     "gates",
     "baseline",
     "behind",

@@ -6,21 +6,22 @@ The parts of a folder are applied or audited one by one, locally or on a cluster
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordcal._errors import InputError
-from cordcal.cli._console import counted_progress, echo_info, echo_skipped
-from cordcal.cli._options import InputKind, InputOptions
+from cordcal.cli._console import counted_progress, echo_error, echo_info, echo_skipped
+from cordcal.cli._options import ContextOptions, InputKind, InputOptions
 
 if TYPE_CHECKING:
-    from cordcal._numeric.types import Classes, Kind
+    from cordcal._numeric.types import Classes, Kind, NumPyArray
     from cordcal.evaluate.audit_files import AuditedFiles
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.apply import Applied, ModelApplication, Run
+    from cordcal.files.context import FileContext, SecondOpinion
     from cordcal.files.loop import OnError
 
 
@@ -33,12 +34,14 @@ def open_scores(
     classes: Sequence[str] | None = None,
     classes_in: str = "the model",
     pattern: Sequence[str] | None = None,
+    context: Sequence[str] = (),
     allow_empty: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches.
 
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
     names the columns that the model was fitted on, used if the command does not name any.
+    ``context`` are other columns to read with each row.
     """
     from cordcal.files.scores import open_with_spec
 
@@ -47,6 +50,7 @@ def open_scores(
         classes=None if classes is None else tuple(classes),
         classes_in=classes_in,
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
+        context=tuple(context),
     )
     file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
     if classes is None:
@@ -118,28 +122,84 @@ def read_groups(
     return groups[rows]
 
 
+def read_context(
+    scores: Scores,
+    options: ContextOptions,
+    inputs: InputOptions,
+    like: Mapping[str, NumPyArray] | None = None,
+) -> dict[str, NumPyArray] | None:
+    """Return the context of rows to fit on, and print where it is unknown; None without options.
+
+    ``like`` is the context of other rows, which decides which columns are numbers.
+    """
+    if not options.are_used:
+        return None
+    from cordcal.files.context import FileContext
+
+    names = options.columns or ()
+    categories = {name: None if like is None else like[name].dtype == object for name in names}
+    opinion = _second_opinion(options, scores.class_names, inputs)
+    context = FileContext(categories, opinion, decimal=inputs.decimal or ".").of(
+        scores.context, scores.values.shape, scores.kind
+    )
+    echo_unknown(context, len(scores.values))
+    return context
+
+
+def _second_opinion(
+    options: ContextOptions, classes: Sequence[str] | None, inputs: InputOptions
+) -> SecondOpinion | None:
+    from cordcal.files.context import SecondOpinion
+
+    if options.opinion is None:
+        return None
+    names = None if classes is None else tuple(classes)
+    return SecondOpinion(options.opinion, options.id_column, names, inputs.text_options())
+
+
+def echo_unknown(context: Mapping[str, NumPyArray], rows: int) -> None:
+    """Print in how many rows each column of a context is unknown."""
+    from cordcal.files.context import count_unknown
+
+    echo_unknown_counts(count_unknown(context), rows)
+
+
+def echo_unknown_counts(unknown: Mapping[str, int], rows: int) -> None:
+    """Print in how many rows columns are unknown, and what these get."""
+    for name, count in unknown.items():
+        echo_error(
+            f"{name} is unknown in {count:,} of {rows:,} rows, whose confidence is that of a fit "
+            "without it"
+        )
+
+
+class ModelScores(NamedTuple):
+    """The scores that a model is applied to, their class names, and the context to read."""
+
+    file: ScoreFile
+    class_names: tuple[str, ...] | None
+    context: FileContext | None
+
+
 def open_model_scores(
     fitted: Any,
     model: str,
     path: str | Sequence[str],
     inputs: InputOptions,
+    options: ContextOptions,
     *,
     kind: InputKind | None = None,
     allow_empty: bool = False,
-) -> tuple[ScoreFile, tuple[str, ...] | None]:
-    """Open the scores that a model is applied to, columns matched by name; return the names."""
-    if getattr(fitted.repair_, "context_", None) is not None:
-        raise InputError(
-            model,
-            "was fitted with context, which commands do not read",
-            "use it in Python: cordcal.load(file).predict_proba(scores, context=frame)",
-        )
+) -> ModelScores:
+    """Open the scores that a model is applied to, columns matched by name."""
+    context = _model_context(fitted, model, options, inputs)
     names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     # A model without class names numbers its classes.
     classes = names or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
+    others = () if context is None else context.to_read
+    file = open_scores(path, inputs, kind=kind, context=others, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
     if file.kind != fitted_kind and not file.is_empty:
         scores_from = getattr(fitted, "scores_from_", None)
@@ -150,7 +210,57 @@ def open_model_scores(
             f"pass {fitted_kind}, or add --input {fitted_kind} if they are",
         )
     check_classes(fitted, model, file)
-    return file, names or file.class_names
+    return ModelScores(file, names or file.class_names, context)
+
+
+def _model_context(
+    fitted: Any, model: str, options: ContextOptions, inputs: InputOptions
+) -> FileContext | None:
+    """Return the context that a model needs; None if it was fitted without."""
+    from cordcal.files.context import context_of_model
+
+    state = getattr(fitted.repair_, "context_", None)
+    if state is None:
+        if options.are_used:
+            raise InputError(
+                next(iter(options.used())), f"is not used: {model} has no context", "leave it out"
+            )
+        return None
+    names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
+    opinion = _second_opinion(options, names, inputs)
+    context = context_of_model(state, options.columns, opinion, inputs.decimal or ".")
+    if context.opinion is not None:
+        context.opinion.load()  # its errors come before any work
+    elif opinion is not None:
+        echo_info(f"the second opinion has no effect in {model}, so it is not read")
+    return context
+
+
+class ModelRows(NamedTuple):
+    """All rows that a model is applied to, with what `predict_proba` needs next to the scores."""
+
+    scores: Scores
+    class_names: tuple[str, ...] | None
+    context: dict[str, NumPyArray] | None
+
+
+def read_model_rows(
+    fitted: Any,
+    model: str,
+    path: str | Sequence[str],
+    inputs: InputOptions,
+    options: ContextOptions,
+    *,
+    kind: InputKind | None = None,
+) -> ModelRows:
+    """Read the scores that a model is applied to, and print where context is unknown."""
+    file, names, reader = open_model_scores(fitted, model, path, inputs, options, kind=kind)
+    scores = file.read()
+    context = None
+    if reader is not None:
+        context = reader.of(scores.context, scores.values.shape, scores.kind)
+        echo_unknown(context, len(scores.values))
+    return ModelRows(scores, names, context)
 
 
 def _kind_name(kind: InputKind | None) -> Kind | None:
@@ -287,7 +397,8 @@ def apply_in_parts(
         raise InputError("--output", "is stdout", "name a folder for the parts")
     files = list(work.files.values())
     names, inputs = pair_parts(files)
-    part_work = PartWork(work.model, tuple(file.opener for file in files), work.options)
+    readers = tuple(file.opener for file in files)
+    part_work = PartWork(work.model, readers, work.options, work.context)
     with _runner("applying", scheduler) as run:
         return apply_parts(
             part_work, names, inputs, output, resume=resume, overwrite=overwrite, run=run

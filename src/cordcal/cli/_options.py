@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
 
 import typer
 
@@ -69,7 +69,8 @@ ClusterColumnOption = Annotated[
     typer.Option(
         "--cluster-column",
         metavar="NAME",
-        help="Column or key of what makes rows dependent, such as a user: they stay together.",
+        help="Column or key of what makes rows dependent, such as a user: folds keep these "
+        "together, bounds and tests count them.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace existing outputs.")]
@@ -81,17 +82,30 @@ AllowImportOption = Annotated[
         help="Allow calibrators given as module:Class; importing them runs their code.",
     ),
 ]
-IdColumnOption = Annotated[
-    str | None,
-    typer.Option("--id-column", metavar="NAME", help="Column or key that identifies the rows."),
-]
-ClusterColumnOption = Annotated[
+ContextColumnsOption = Annotated[
     str | None,
     typer.Option(
-        "--cluster-column",
+        "--context-columns",
+        metavar="NAMES",
+        help="Columns or keys next to the scores that may show how far to trust a prediction, as "
+        "in subject,source; with a model by default those that it needs, none for no column.",
+    ),
+]
+SecondOpinionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--second-opinion",
+        metavar="FILE",
+        help="Another model's scores of the same classes, joined by id; that model must not have "
+        "been fitted on rows to fit on.",
+    ),
+]
+IdColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id-column",
         metavar="NAME",
-        help="Column or key of what makes rows dependent, such as a user: bounds and tests count "
-        "these.",
+        help="Column or key that identifies rows; of a second opinion by default id.",
     ),
 ]
 AllOption = Annotated[
@@ -246,6 +260,45 @@ class InputOptions:
             class_names=names,
             text=self.text_options(),
         )
+
+
+@dataclass(frozen=True)
+class ContextOptions:
+    """Values of the options for columns next to the scores; None if not used."""
+
+    columns: tuple[str, ...] | None = None
+    opinion: str | None = None
+    id_column: str = "id"
+
+    @classmethod
+    def parse(cls, columns: str | None, opinion: str | None, id_column: str | None) -> Self:
+        """Return the values of --context-columns, --second-opinion and --id-column."""
+        names = None
+        if columns is not None:
+            names = tuple(filter(None, (name.strip() for name in columns.split(","))))
+            names = () if names == ("none",) else names
+        return cls(names, opinion, id_column or "id")
+
+    @property
+    def are_used(self) -> bool:
+        """Whether there are columns or a second opinion."""
+        return self.columns is not None or self.opinion is not None
+
+    @property
+    def to_read(self) -> tuple[str, ...]:
+        """The columns to read with each row to fit on."""
+        joined = () if self.opinion is None else (self.id_column,)
+        return tuple(dict.fromkeys([*(self.columns or ()), *joined]))
+
+    def used(self) -> dict[str, str]:
+        """Return the options that were used and their values."""
+        used = {}
+        if self.columns is not None:
+            used["--context-columns"] = ",".join(self.columns) or "none"
+        if self.opinion is not None:
+            used["--second-opinion"] = self.opinion
+            used |= {} if self.id_column == "id" else {"--id-column": self.id_column}
+        return used
 
 
 TEXT_OPTIONS = ("header", "decimal", "encoding")

@@ -20,6 +20,7 @@ from cordcal.cli._files import check_output
 from cordcal.cli._inputs import (
     apply_in_parts,
     check_classes,
+    echo_unknown_counts,
     is_parts_output,
     open_model_scores,
     open_pair,
@@ -28,7 +29,10 @@ from cordcal.cli._inputs import (
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
+    ContextColumnsOption,
+    ContextOptions,
     ForceOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -36,6 +40,7 @@ from cordcal.cli._options import (
     OriginalOption,
     OutputDtype,
     SchedulerOption,
+    SecondOpinionOption,
     add_command,
     check_on_error,
     with_input_options,
@@ -105,6 +110,9 @@ def apply(
         ),
     ] = None,
     inputs: InputOptions = DEFAULT_INPUTS,
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
+    id_column: IdColumnOption = None,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Copy the scores to the output, too.")
     ] = False,
@@ -155,6 +163,8 @@ def apply(
             f"is not a model file but {scores[0]} is",
             f"the model comes first: cordcal apply {scores[0]} {model}",
         )
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    context = None
     fitted = cordcal.load(model)
     if hasattr(fitted, "calibrator_"):
         if not scores and original is None and direct is None:
@@ -170,8 +180,8 @@ def apply(
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
                 "direct probabilities, too)",
             )
-        file, class_names = open_model_scores(
-            fitted, model, scores, inputs, kind=input, allow_empty=True
+        file, class_names, context = open_model_scores(
+            fitted, model, scores, inputs, columns, kind=input, allow_empty=True
         )
         files = [file]
     else:
@@ -183,6 +193,9 @@ def apply(
                 "probabilities of the same rows",
             )
         refuse_with_pair(inputs, "key")
+        if columns.are_used:
+            option = next(iter(columns.used()))
+            raise InputError(option, "does not go with --original and --direct", "leave it out")
         pattern = getattr(fitted, "score_columns_", None)
         first, second = open_pair(original, direct, inputs, kind=input, pattern=pattern)
         check_classes(fitted, model, second)
@@ -208,7 +221,7 @@ def apply(
         spreadsheet=spreadsheet,
         audit=share,
     )
-    work = application(fitted, files, options)
+    work = application(fitted, files, options, context)
     if decimals is not None:
         check_decimals(decimals, work.dtype)  # before anything is written
     if in_parts:
@@ -221,6 +234,7 @@ def apply(
     else:
         place = "stdout" if output == "-" else output
         echo_skipped(applied.skipped)
+        echo_unknown_counts(applied.unknown, applied.rows)
         kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
         changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
         echo_info(f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; {changes}{kept}")

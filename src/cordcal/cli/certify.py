@@ -8,17 +8,20 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._console import show, show_json
-from cordcal.cli._inputs import open_model_scores, read_groups, require_labels
+from cordcal.cli._inputs import read_groups, read_model_rows, require_labels
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     ClusterColumnOption,
+    ContextColumnsOption,
+    ContextOptions,
     GroupsColumnOption,
     GroupsOption,
     IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
+    SecondOpinionOption,
     add_command,
     parse_share,
     with_input_options,
@@ -54,6 +57,8 @@ def certify(
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
     id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
@@ -67,8 +72,8 @@ def certify(
     fitted = cordcal.load(model)
     if not hasattr(fitted, "certify"):
         raise InputError(model, "holds no calibrator to certify", "pass a model of cordcal fit")
-    file, _ = open_model_scores(fitted, model, scores, inputs, kind=input)
-    rows = file.read()
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    rows, _, context = read_model_rows(fitted, model, scores, inputs, columns, kind=input)
     labels = require_labels(rows)
     earlier = fitted.certificate_
     by_groups = read_groups(groups, groups_column, scores, inputs=inputs)
@@ -87,6 +92,7 @@ def certify(
         rate if error is None else parse_share(error, "--error"),
         confidence=parse_share(confidence, "--confidence"),
         by=by,
+        context=context,
         clusters=read_groups(None, cluster_column, scores, inputs=inputs),
         ids=read_groups(None, id_column, scores, inputs=inputs),
     )

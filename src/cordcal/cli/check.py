@@ -15,11 +15,13 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
-from cordcal.cli._inputs import check_same_shape, read_groups, read_scores
+from cordcal.cli._inputs import check_same_shape, read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
     ClusterColumnOption,
+    ContextColumnsOption,
+    ContextOptions,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
@@ -27,6 +29,7 @@ from cordcal.cli._options import (
     InputOptions,
     JsonOption,
     ReportOption,
+    SecondOpinionOption,
     add_command,
     with_input_options,
 )
@@ -101,10 +104,13 @@ def check(
         typer.Option(
             "--id-column",
             metavar="NAME",
-            help="Column or key that identifies the rows in baselines; by default their scores.",
+            help="Column or key that identifies the rows: in baselines, by default their scores; "
+            "in a second opinion, by default id.",
         ),
     ] = None,
     cluster_column: ClusterColumnOption = None,
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +148,9 @@ def check(
     A gate limits a metric (tpcr, nll, brier, ece, accuracy, …). A suffix selects the rows the
     limit applies to: the worst predicted class (nll.class), the worst group (nll.group) or the
     change since a baseline (nll.increase).
+
+    With --context-columns or --second-opinion, the file holds scores: --model is applied to them,
+    and they are the original.
     """
     if write_baseline is not None:
         check_suffix(write_baseline, "a baseline", ".baseline", ".safetensors")
@@ -160,7 +169,12 @@ def check(
     target = None if target_error is None else parse_share(target_error, "--target-error")
     from cordcal.evaluate import gates as library
 
-    scores, original_scores = _read(reports, original, inputs, input)
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    original_scores: Scores | None
+    if columns.are_used:
+        scores, original_scores = _apply(reports, original, model, inputs, columns, input)
+    else:
+        scores, original_scores = _read(reports, original, inputs, input)
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -193,7 +207,7 @@ def check(
         if result.baseline is None:
             raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
         result.baseline.save(write_baseline, overwrite=force)
-    paths = (reports, original, inputs.labels, groups, gates, baseline, model)
+    paths = (*(reports, original, inputs.labels, groups, gates, baseline, model, second_opinion),)
     files = {
         part: file_digest(part) for path in paths if path is not None for part in _parts(str(path))
     }
@@ -323,6 +337,35 @@ def _read(
     scores = read_scores(report, inputs, role="repaired", kind=kind)
     options: dict[str, Any] = {"classes": scores.class_names, "classes_in": report}
     return scores, read_scores(original, others, role="original", pattern=patterns, **options)
+
+
+def _apply(
+    path: str,
+    original: str | None,
+    model: str | None,
+    inputs: InputOptions,
+    columns: ContextOptions,
+    kind: Any,
+) -> tuple[Scores, Scores]:
+    """Apply a model to the scores of a file; return its probabilities, and the scores."""
+    option = next(iter(columns.used()))
+    if original is not None:
+        raise InputError("--original", f"does not go with {option}", "leave it out")
+    fitted: Any = None if model is None else cordcal.load(model)
+    if model is None or not hasattr(fitted, "calibrator_"):
+        raise InputError(
+            option, "needs the model that is applied to the scores", "pass --model, of cordcal fit"
+        )
+    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind)
+    repaired = fitted.predict_proba(rows.scores.values, context=rows.context)
+    scores = replace(
+        rows.scores,
+        key="repaired",
+        values=repaired,
+        kind="probabilities",
+        class_names=rows.class_names,
+    )
+    return scores, rows.scores
 
 
 def _has_columns(path: str, patterns: Sequence[str], inputs: InputOptions) -> bool:

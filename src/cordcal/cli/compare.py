@@ -7,22 +7,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cordcal.cli._console import echo, echo_heading, progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import read_calibration_rows, read_groups, require_labels
+from cordcal.cli._inputs import (
+    read_calibration_rows,
+    read_context,
+    read_groups,
+    require_labels,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     AllOption,
     AllowImportOption,
     ClusterColumnOption,
+    ContextColumnsOption,
+    ContextOptions,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
+    IdColumnOption,
     InputKind,
     InputOption,
     InputOptions,
@@ -30,6 +38,7 @@ from cordcal.cli._options import (
     OnErrorOption,
     PreserveOption,
     ReportOption,
+    SecondOpinionOption,
     StrictOption,
     add_command,
     check_on_error,
@@ -80,6 +89,9 @@ def compare(
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
+    id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
@@ -99,8 +111,14 @@ def compare(
     echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
     share, other = _share_or_file(evaluation)
-    calibration, evaluation_scores, numbers = _parts(scores, other, inputs, treatment, kind=input)
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    calibration, evaluation_scores, numbers = _parts(
+        scores, other, inputs, treatment, kind=input, context=columns.to_read
+    )
     rows = numbers[-1]
+    context: Any = read_context(calibration, columns, inputs)
+    if evaluation_scores is not None and context is not None:
+        context = context, read_context(evaluation_scores, columns, inputs, like=context)
     labels = require_labels(calibration)
     evaluation_rows: float | tuple[object, object] = (
         share
@@ -132,6 +150,7 @@ def compare(
             class_names=calibration.class_names,
             groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
             clusters=_clusters(cluster_column, scores, other, numbers, inputs),
+            context=context,
             progress=advance,
         )
     used_options = inputs.used()
@@ -139,6 +158,9 @@ def compare(
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
     if cluster_column is not None:
         used_options["--cluster-column"] = cluster_column
+    offer = comparison.recommendation.context
+    if offer is not None and offer.is_clear:
+        used_options |= columns.used()
     options = tuple(word for word in chain(*used_options.items()) if word)
     step = comparison.next_step(*scores, options=options)
     source = Path(calibration.path).name
@@ -187,18 +209,19 @@ def _parts(
     on_error: OnError,
     *,
     kind: InputKind | None,
+    context: tuple[str, ...],
 ) -> tuple[Scores, Scores | None, list[Classes | None]]:
     """Read the rows to fit on and, from a second file if given, those to evaluate on.
 
     The third value is the row numbers of each file, None unless rows may be skipped.
     """
-    if evaluation is None and set(inputs.used()) <= {"--key"} and len(scores) == 1:
+    if evaluation is None and not context and set(inputs.used()) <= {"--key"} and len(scores) == 1:
         from cordcal.files.calarena import read_experiment
 
         pair = read_experiment(scores[0], inputs.key)
         if pair is not None:
             return *pair, [None]
-    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
+    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind, context=context)
     if evaluation is None:
         return calibration, None, [rows]
     evaluation_scores, later_rows = read_calibration_rows(
@@ -206,6 +229,7 @@ def _parts(
         inputs,
         on_error,
         kind=kind,
+        context=context,
         classes=calibration.class_names,
         classes_in=calibration.path,
     )
@@ -274,8 +298,8 @@ def present(
         show("", terminal.Bullets(data.reading), wide=all_rows)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
     show(table, wide=all_rows)
-    by_group = terminal.groups_table(data)
-    if by_group is not None:
-        show(by_group, wide=all_rows)
+    for below in (terminal.groups_table(data), terminal.gaps_table(data)):
+        if below is not None:
+            show(below, wide=all_rows)
     for key, reason in data.left_out.items():
         echo(f"not run: {key}: {reason}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,6 +23,7 @@ from cordcal.cli._files import check_output
 from cordcal.cli._inputs import (
     open_pair,
     read_calibration_rows,
+    read_context,
     read_groups,
     refuse_with_pair,
     require_labels,
@@ -31,6 +31,9 @@ from cordcal.cli._inputs import (
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    ClusterColumnOption,
+    ContextColumnsOption,
+    ContextOptions,
     ForceOption,
     IdColumnOption,
     InputKind,
@@ -41,6 +44,7 @@ from cordcal.cli._options import (
     OriginalOption,
     PreserveOption,
     RuleOption,
+    SecondOpinionOption,
     add_command,
     check_on_error,
     parse_preserve,
@@ -50,13 +54,13 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from cordcal._numeric.types import Classes, Labels
+    from cordcal._numeric.types import Classes, Labels, NumPyArray
     from cordcal.certification import Certificate
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
-    from cordcal.repair import CORD, ConfidenceGap
+    from cordcal.repair import CORD, ConfidenceGap, ContextEffect
 
 # Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
@@ -75,6 +79,7 @@ def register(app: typer.Typer) -> None:
         "fit scores.npz --output model.safetensors",
         "fit scores.npz --calibrator svs --repair lift",
         "fit scores.npz --certify 5% --hold-out 30%",
+        "fit scores.parquet --context-columns subject --second-opinion larger.parquet",
         "fit --original p.npz --direct q.npz --output cord.safetensors",
     )
 
@@ -115,6 +120,9 @@ def fit(
     input: InputOption = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
+    context_columns: ContextColumnsOption = None,
+    second_opinion: SecondOpinionOption = None,
+    id_column: IdColumnOption = None,
     certify: Annotated[
         str | None,
         typer.Option(
@@ -133,7 +141,7 @@ def fit(
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
     ] = False,
-    id_column: IdColumnOption = None,
+    cluster_column: ClusterColumnOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -156,6 +164,7 @@ def fit(
         if is_used and error is None:
             raise InputError(name, "is an option of --certify", "pass --certify, too")
     held_share = parse_share(hold_out or "30%", "--hold-out")
+    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     if original is not None or direct is not None:
         if scores or any((calibrator, repair, prefer)):
             raise InputError(
@@ -163,7 +172,8 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        for name, value in (("--certify", certify), ("--id-column", id_column)):
+        needed = {"--certify": certify, "--id-column": id_column, **columns.used()}
+        for name, value in needed.items():
             if value is not None:
                 raise InputError(name, "needs a file of scores and labels", "pass scores")
         if weights == "learnt":
@@ -171,6 +181,10 @@ def fit(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
         refuse_with_pair(inputs, "key", "labels", "labels_column")
+        if cluster_column is not None:
+            raise InputError(
+                "--cluster-column", "has no use: the repair alone holds no rows out", "leave it out"
+            )
         pair = _pair(original, direct, inputs, input)
         _check_output(output, force=force)
         cord = cordcal.CORD(depth, rule=weights)
@@ -184,28 +198,36 @@ def fit(
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
-        calibration, numbers = read_calibration_rows(scores, inputs, treatment, kind=input)
-        labels = require_labels(calibration)
-        ids = read_groups(None, id_column, scores, numbers, inputs=inputs)
+        calibration, numbers = read_calibration_rows(
+            scores, inputs, treatment, kind=input, context=columns.to_read
+        )
+        rows = Rows(
+            calibration.values,
+            require_labels(calibration),
+            read_groups(None, id_column, scores, numbers, inputs=inputs),
+            read_groups(None, cluster_column, scores, numbers, inputs=inputs),
+            read_context(calibration, columns, inputs),
+        )
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
-        held_out_rows = None
+        later_rows = None
         if error is not None:
-            rest, held = _hold_out(calibration, held_share)
-            held_out_rows = calibration.values[held], labels[held], _take(ids, held)
-            calibration = replace(calibration, values=calibration.values[rest], labels=labels[rest])
-            labels, ids = labels[rest], _take(ids, rest)
+            if calibration.weights is not None:
+                raise InputError(
+                    "--certify", "cannot count weighted rows", "pass rows that each count once"
+                )
+            rows, later_rows = _hold_out(rows, held_share)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {calibration.path}")
-        _warn_about_caveats(calibration, labels, by_argmax=rule == "argmax")
+        _warn_about_caveats(calibration, rows, by_argmax=rule == "argmax")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, ids, calibrator, options)
-        if held_out_rows is not None:
-            values, truth, own_ids = held_out_rows
-            model.certify(values, truth, error, by="class" if by_class else None, ids=own_ids)
+            model, measures = _calibrator(calibration, rows, calibrator, options)
+        if later_rows is not None:
+            by = "class" if by_class else None
+            model.certify(later_rows.scores, later_rows.labels, error, by=by, **later_rows.others())
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -218,6 +240,7 @@ def fit(
             "held_out": held_out,
             "confidence": None if gap is None else gap.to_dict(),
             "certificate": None if error is None else model.certificate_.to_dict(),
+            "context": [effect.to_dict() for effect in _effects(model)],
         }
         show_json({"model": str(output), **content})
         return
@@ -236,6 +259,7 @@ def fit(
         *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
         *([] if error is None else describe_certificate(model.certificate_)),
+        *_describe_context(model, output),
         ("Model", str(output)),
     ]
     show(LabelledLines(lines))
@@ -247,22 +271,60 @@ def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     return [("May go through", first), *(("", line) for line in others)]
 
 
-def _hold_out(calibration: Scores, share: float) -> tuple[Classes, Classes]:
-    """Return the rows to fit on and the rows to certify on, in order."""
+def _effects(model: Any) -> tuple[ContextEffect, ...]:
+    """Return the effects of a model's context; none of a repair alone."""
+    return model.context_effects() if hasattr(model, "context_effects") else ()
+
+
+def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
+    """Return which columns next to the scores have an effect."""
+    context = getattr(model.repair_, "context_", None) if hasattr(model, "repair_") else None
+    if context is None:
+        return []
+    chosen = [column.name for column in context.columns]
+    without = [name for name in context.names if name not in chosen]
+    texts = [
+        f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} an effect: cordcal info "
+        f"{output} lists it"
+        if chosen
+        else "no column has an effect",
+        *([f"no effect: {', '.join(without)}"] if chosen and without else []),
+    ]
+    return [("Context" if not at else "", text) for at, text in enumerate(texts)]
+
+
+class Rows(NamedTuple):
+    """Rows to fit or to certify on, and what goes with each; the last three may be None."""
+
+    scores: NumPyArray
+    labels: Labels
+    ids: Any
+    clusters: Any
+    context: dict[str, NumPyArray] | None
+
+    def take(self, rows: Classes) -> Rows:
+        """Return some of the rows."""
+        ids, clusters = (None if each is None else each[rows] for each in self[2:4])
+        context = self.context and {name: column[rows] for name, column in self.context.items()}
+        return Rows(self.scores[rows], self.labels[rows], ids, clusters, context)
+
+    def others(self) -> dict[str, Any]:
+        """Return all but scores and labels, as arguments of `fit` and `certify`."""
+        return {"ids": self.ids, "clusters": self.clusters, "context": self.context}
+
+
+def _hold_out(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Return the rows to fit on and those to certify on, in order and in whole clusters."""
     import numpy as np
 
-    if calibration.weights is not None:
-        raise InputError(
-            "--certify", "cannot count weighted rows", "pass rows that each count once"
-        )
-    rows = len(calibration.values)
-    order = np.random.default_rng(0).permutation(rows)
-    held, rest = np.split(order, [round(share * rows)])
-    return np.sort(rest), np.sort(held)
+    from cordcal._validation.labels import cluster_numbers
 
-
-def _take(ids: Any, rows: Classes) -> Any:
-    return None if ids is None else ids[rows]
+    count = len(rows.labels)
+    unit = np.arange(count) if rows.clusters is None else cluster_numbers(rows.clusters, count)
+    units = np.unique(unit)
+    held = np.random.default_rng(0).permutation(units)[: round(share * len(units))]
+    is_held = np.isin(unit, held)
+    return rows.take(np.flatnonzero(~is_held)), rows.take(np.flatnonzero(is_held))
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
@@ -309,11 +371,7 @@ def _describe_rule(model: PreservingCalibrator | CORD) -> str:
 
 
 def _calibrator(
-    calibration: Scores,
-    labels: Labels,
-    ids: Any,
-    key: str | None,
-    options: dict[str, Any],
+    calibration: Scores, rows: Rows, key: str | None, options: dict[str, Any]
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
@@ -325,16 +383,19 @@ def _calibrator(
             key, input=calibration.kind, class_names=calibration.class_names, **options
         )
 
-    rows = calibration.values, labels
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=calibration.weights, ids=ids)
+        weights = calibration.weights
+        model = new().fit(rows.scores, rows.labels, sample_weight=weights, **rows.others())
         try:
             measures = measure_held_out(
                 new,
-                *rows,
+                rows.scores,
+                rows.labels,
                 input=calibration.kind,
-                sample_weight=calibration.weights,
+                sample_weight=weights,
+                clusters=rows.clusters,
+                context=rows.context,
                 progress=advance,
             )
         except ValueError as error:
@@ -343,16 +404,20 @@ def _calibrator(
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, labels: Labels, *, by_argmax: bool) -> None:
-    """Warn of scores and labels that look like a mistake, naming the file."""
-    from cordcal._validation.caveats import find_caveats
+def _warn_about_caveats(calibration: Scores, rows: Rows, *, by_argmax: bool) -> None:
+    """Warn of scores, labels and context that look like a mistake, naming the file."""
+    from cordcal._validation.caveats import context_caveats, find_caveats
+    from cordcal._validation.context import ContextValues
     from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit gives the other warnings
-        original = CheckedScores.from_scores(calibration.values, calibration.kind, fitting=True)
-    rows = (original, labels, calibration.weights, calibration.class_names)
-    for caveat in find_caveats(*rows, by_argmax=by_argmax):
+        original = CheckedScores.from_scores(rows.scores, calibration.kind, fitting=True)
+    labels, weights = rows.labels, calibration.weights
+    caveats = find_caveats(original, labels, weights, calibration.class_names, by_argmax=by_argmax)
+    columns = ContextValues(rows.context or {})
+    caveats += context_caveats(columns, original.prediction, labels, weights)
+    for caveat in caveats:
         echo_error(f"cordcal: warning: {calibration.path}: {caveat.sentence}")
 
 

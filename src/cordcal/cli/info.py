@@ -45,6 +45,11 @@ def info(
         show_json(contents)
         return
     show(_table(contents))
+    if contents.get("effects"):
+        from cordcal.repair import ContextEffect
+
+        for effect in contents["effects"]:
+            show(f"  {ContextEffect(**effect)}")
     for problem in contents["problems"]:
         show(f"problem: {problem}")
     if contents.get("next_step") is not None:
@@ -87,13 +92,17 @@ def _describe_state(path: str) -> dict[str, Any] | None:
     return None
 
 
+# What is shown below the table.
+_BELOW = ("problems", "entries", "effects", "next_step", "then")
+
+
 def _table(contents: dict[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in contents.items():
-        if name not in ("problems", "entries", "next_step", "then") and value is not None:
+        if name not in _BELOW and value is not None:
             table.add_row(
                 Text(name.replace("_", " "), style="bold"), Text(printable(_format_value(value)))
             )

@@ -15,11 +15,12 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, file_digest
-from cordcal.cli._inputs import open_model_scores, read_groups, read_scores
+from cordcal.cli._inputs import read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
     ClusterColumnOption,
+    ContextOptions,
     ForceOption,
     GroupsColumnOption,
     IdColumnOption,
@@ -341,14 +342,20 @@ def _read(
 def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:
     """Apply a model to the scores of a file."""
     import cordcal
-    from cordcal.files.scores import concat_batches
 
     fitted = cordcal.load(model)
     if not hasattr(fitted, "calibrator_"):
         raise InputError(model, "holds a repair alone", "pass what `apply` wrote, without --model")
-    file, names = open_model_scores(fitted, model, path, inputs, kind=kind)
-    rows = concat_batches(list(file))
-    both = fitted.predict_both(rows.values)
+    try:
+        rows, names, context = read_model_rows(
+            fitted, model, path, inputs, ContextOptions(), kind=kind
+        )
+    except InputError as error:
+        if error.argument != "--second-opinion":
+            raise
+        hint = "pass what `apply --second-opinion` wrote, without --model"
+        raise InputError(model, "needs a second opinion", hint) from None
+    both = fitted.predict_both(rows.values, context=context)
     return _Outputs(both.repaired, rows.labels, names, both.direct)
 
 

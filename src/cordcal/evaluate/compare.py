@@ -17,9 +17,18 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, row_digests
-from cordcal._numeric.types import ArrayLike, Classes, Floats, Kind, Labels, NumPyArray
+from cordcal._numeric.types import (
+    ArrayLike,
+    Classes,
+    Flags,
+    Floats,
+    Kind,
+    Labels,
+    NumPyArray,
+)
 from cordcal._validation.caveats import (
     Caveat,
+    context_caveats,
     find_caveats,
     overlap,
     split_caveats,
@@ -27,7 +36,14 @@ from cordcal._validation.caveats import (
 )
 from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import Groups, check_labels, cluster_numbers, few_groups
+from cordcal._validation.labels import (
+    MAX_GROUPS,
+    Groups,
+    check_labels,
+    cluster_numbers,
+    few_groups,
+    rows_by_group,
+)
 from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal._validation.table import MatchedRows, match
@@ -45,6 +61,7 @@ from cordcal.evaluate.results import (
     ConstraintCost,
     ContextOffer,
     Entry,
+    GroupGap,
     Interval,
     KeptPredictions,
     Output,
@@ -67,6 +84,7 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import ConfidenceGap, Lift
+from cordcal.repair.context import is_present
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
@@ -203,11 +221,12 @@ def compare(
     parts, population = make_splits(
         checked, truth, evaluation, splits, seed, groups, later_clusters
     )
+    caveats = find_caveats(checked, truth, names=names)
     if contexts[0] is not None:
         first = check_context(matched, contexts[0], input)
         second = None if held_out is None else check_context(held_out, contexts[1], input)
         parts = [part.with_context(first, second, rows) for part in parts]
-    caveats = find_caveats(checked, truth, names=names)
+        caveats += context_caveats(first, checked.prediction, truth, None)
     if isinstance(evaluation, tuple) and not caveats:
         caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
     warn_about(caveats)
@@ -852,7 +871,7 @@ def _offer_context(
     )
     assert lift.context_ is not None
     rows, right = np.arange(len(split.labels)), outputs.prediction == split.labels
-    losses, eces, areas = [], [], []
+    losses, eces, areas, masses = [], [], [], []
     for context in (None, second):
         repaired = lift.transform_checked(
             split.original.probabilities, outputs.direct, outputs.prediction, np.float64, context
@@ -861,6 +880,7 @@ def _offer_context(
         losses.append(-np.log(np.maximum(np.where(right, mass, 1.0 - mass), NLL_FLOOR)))
         eces.append(float(ece(repaired, split.labels)))
         areas.append(risk_coverage(repaired, split.labels).aurc)
+        masses.append(mass)
     saving = losses[0] - losses[1]
     mean = float(saving.mean())
     error = 1.96 * standard_error(saving, split.original.clusters)
@@ -870,7 +890,32 @@ def _offer_context(
         saving=paired_interval(mean, mean - error, mean + error),
         ece=(eces[0], eces[1]),
         aurc=(areas[0], areas[1]),
+        gaps=_group_gaps(masses[0], masses[1], right, second, split.groups),
     )
+
+
+def _group_gaps(
+    before: Floats, after: Floats, right: Flags, context: ContextValues, groups: Groups | None
+) -> tuple[GroupGap, ...]:
+    """Return confidence minus accuracy per category and group, the largest before first."""
+    columns = {
+        name: values
+        for name, values in context.columns.items()
+        if values.dtype == object and len(set(values)) <= MAX_GROUPS
+    }
+    if groups is not None:
+        columns["group"] = np.asarray(groups, dtype=object)
+    gaps = []
+    for name, values in columns.items():
+        present = np.flatnonzero(is_present(values))
+        for value, at in rows_by_group(values[present].astype(str)):
+            part = present[at]
+            own, later, accuracy = before[part], after[part], float(right[part].mean())
+            # The mean distance from zero of a normal variable with this variance.
+            noise = math.sqrt(2.0 / math.pi * float((later * (1.0 - later)).sum())) / len(part)
+            distances = float(own.mean()) - accuracy, float(later.mean()) - accuracy
+            gaps.append(GroupGap(name, value, len(part), *distances, noise))
+    return tuple(sorted(gaps, key=lambda gap: -abs(gap.before)))
 
 
 def _keeps_predictions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:

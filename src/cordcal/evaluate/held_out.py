@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Classes, Floats, Kind, Labels, Record, Vector
+from cordcal._numeric.types import Classes, Floats, Kind, Labels, NumPyArray, Record, Vector
 from cordcal._validation.labels import check_labels, cluster_numbers
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
@@ -56,6 +56,7 @@ def measure_held_out(
     input: Kind,
     sample_weight: Vector | None = None,
     clusters: npt.ArrayLike | None = None,
+    context: Mapping[str, NumPyArray] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
@@ -77,6 +78,8 @@ def measure_held_out(
         Weights of the rows.
     clusters : array_like of shape (n,), optional
         Rows with the same value are held out together.
+    context : mapping of str to ndarray, optional
+        Columns next to the scores.
     progress : callable, optional
         Called with the name of each fold as it begins.
 
@@ -110,8 +113,9 @@ def measure_held_out(
             if progress is not None:
                 progress(f"fold {number + 1} of {fits}, to evaluate on rows held out")
             fold_rows.append(np.flatnonzero(folds.number == number))
+            part = fold_rows[-1]
             repaired.append(
-                _predict_fold(new(), scores, truth, fold_rows[-1], sample_weight, cluster)
+                _predict_fold(new(), scores, truth, part, sample_weight, cluster, context)
             )
     rows = np.concatenate(fold_rows)
     outputs = {
@@ -150,15 +154,21 @@ def _predict_fold(
     rows: npt.NDArray[np.intp],
     sample_weight: Vector | None,
     clusters: Classes | None,
+    context: Mapping[str, NumPyArray] | None,
 ) -> Floats:
     """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
     others[rows] = False
+    before, later = (
+        None if context is None else {name: values[part] for name, values in context.items()}
+        for part in (others, rows)
+    )
     model.fit(
         scores[others],
         labels[others],
         sample_weight=None if sample_weight is None else sample_weight[others],
         clusters=None if clusters is None else clusters[others],
+        context=before,
     )
-    probabilities: Floats = model.predict_proba(scores[rows], dtype=np.float64)
+    probabilities: Floats = model.predict_proba(scores[rows], context=later, dtype=np.float64)
     return probabilities

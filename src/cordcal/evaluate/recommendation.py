@@ -237,7 +237,8 @@ class Recommendation(Record):
         return (
             f'With context: {", ".join(offer.columns)}; log loss of "the prediction is right" '
             f"{offer.loss:.4f}, lower by {format_interval(offer.saving)}; ECE {ece}; area under "
-            f"the risk-coverage curve {aurc}. Pass it to fit and to predict_proba."
+            f"the risk-coverage curve {aurc}{_describe_gaps(offer)}. Pass it to fit and to "
+            "predict_proba."
         )
 
     def __str__(self) -> str:
@@ -251,6 +252,16 @@ class Recommendation(Record):
         )
         lines = (f"{self.headline}. {self.reason}", *others)
         return "\n".join(line for line in lines if line)
+
+
+def _describe_gaps(offer: ContextOffer) -> str:
+    """Return the mean gap per group of each column, before and after."""
+    return "".join(
+        f"; mean gap per {column} {100 * before:.1f} → {100 * after:.1f} points "
+        f"(chance {100 * chance:.1f})"
+        for column, (before, after, chance) in offer.mean_gaps.items()
+        if column in (*offer.columns, "group")
+    )
 
 
 def recommend(comparison: Comparison) -> Recommendation:
@@ -563,19 +574,24 @@ def next_step(
     suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
-    clusters = ", clusters=clusters" if "--cluster-column" in options else ""
+    apply = ["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]
+    if "--second-opinion" in options:
+        apply += ["--second-opinion", f"new-opinion{suffix}"]
+    offer, others, later = advice.context, "", ""
+    if "--cluster-column" in options:
+        others += ", clusters=clusters"
+    if offer is not None and offer.is_clear:
+        others += ", context=context"
+        later = ", context=new_context"
     return SuggestedCommand(
-        shell=(
-            shlex.join([*fit, "--output", model]),
-            shlex.join(["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]),
-        ),
+        shell=(shlex.join([*fit, "--output", model]), shlex.join(apply)),
         python=(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
             f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
-            f"model.fit(rows.values, rows.labels{clusters})",
+            f"model.fit(rows.values, rows.labels{others})",
             f"cordcal.save(model, {model!r})",
-            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
+            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values{later})",
         ),
     )
 
@@ -593,9 +609,16 @@ def _as_arguments(options: tuple[str, ...]) -> list[str]:
     switches = {"--header": "header=True", "--no-header": "header=False"}
     valued = [option for option in options if option not in switches]
     pairs = zip(valued[::2], valued[1::2], strict=True)
-    # The command reads class names from a file; the function takes the names themselves.
+    # The command reads these from files; in Python they are values.
+    from_files = (
+        "--class-names",
+        "--cluster-column",
+        "--context-columns",
+        "--second-opinion",
+        "--id-column",
+    )
     return [
         f"{name.lstrip('-').replace('-', '_')}={value!r}"
         for name, value in pairs
-        if name not in ("--class-names", "--cluster-column")
+        if name not in from_files
     ] + [switches[option] for option in options if option in switches]

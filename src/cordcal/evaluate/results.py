@@ -88,6 +88,30 @@ class RuleOffer(Record):
 
 
 @dataclass(frozen=True)
+class GroupGap(Record):
+    """Confidence minus accuracy in one category of a column, without and with context.
+
+    Attributes
+    ----------
+    column, value : str
+        The column, or ``"group"``, and its category.
+    n : int
+        The number of evaluated rows.
+    before, after : float
+        The difference without and with context.
+    chance : float
+        How far from zero it would be on average if the confidence with context were right.
+    """
+
+    column: str
+    value: str
+    n: int
+    before: float
+    after: float
+    chance: float
+
+
+@dataclass(frozen=True)
 class ContextOffer(Record):
     """What columns next to the scores bring the default on the evaluated rows.
 
@@ -101,6 +125,8 @@ class ContextOffer(Record):
         That loss without context, minus that.
     ece, aurc : tuple of float
         The ECE, and the area under the risk-coverage curve, without and with context.
+    gaps : tuple of GroupGap
+        Confidence minus accuracy per category of each column, and per group.
     """
 
     columns: tuple[str, ...]
@@ -108,6 +134,21 @@ class ContextOffer(Record):
     saving: Interval
     ece: tuple[float, float]
     aurc: tuple[float, float]
+    gaps: tuple[GroupGap, ...] = ()
+
+    @property
+    def mean_gaps(self) -> dict[str, tuple[float, float, float]]:
+        """The mean distance of confidence and accuracy over the rows of each column.
+
+        Without context, with it, and what would be chance if the confidence were right.
+        """
+        means = {}
+        for column in dict.fromkeys(gap.column for gap in self.gaps):
+            own = [gap for gap in self.gaps if gap.column == column]
+            values = np.abs([(gap.before, gap.after, gap.chance) for gap in own])
+            before, after, chance = np.average(values, axis=0, weights=[gap.n for gap in own])
+            means[column] = float(before), float(after), float(chance)
+        return means
 
     @property
     def is_clear(self) -> bool:
@@ -587,6 +628,7 @@ class Entry:
             if self.constraint_cost is None
             else self.constraint_cost.to_dict(),
             "rule": None if self.rule is None else self.rule.to_dict(),
+            "context": None if self.context is None else self.context.to_dict(),
             "at_bound": self.at_bound,
             "kept": None if self.kept is None else self.kept.to_dict(),
             "shares": dict(self.shares),

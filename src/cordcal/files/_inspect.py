@@ -76,6 +76,7 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     model = load(path)
     construction = getattr(model, "construction_", None)  # a calibrator alone has none
     calibrator = getattr(model, "calibrator_", None)
+    context = getattr(getattr(model, "repair_", model), "context_", None)
     return {
         "file": str(path),
         "format": "model",
@@ -97,6 +98,8 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "certificate": None
         if (certificate := getattr(model, "certificate_", None)) is None
         else str(certificate).splitlines()[0],
+        "context": None if context is None else list(context.names),
+        "effects": [] if context is None else [effect.to_dict() for effect in context.effects()],
         "problems": [],
     }
 

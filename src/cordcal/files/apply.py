@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
-from cordcal._validation.scores import original_probabilities
+from cordcal.files.context import FileContext, count_unknown
 from cordcal.files.disk import (
     large_empty,
     open_locked,
@@ -84,6 +84,8 @@ class Applied(Record):
         How many rows were skipped, by reason.
     resumed : int
         Rows of parts that an earlier run had finished.
+    unknown : dict of str to int
+        In how many rows each column of the context is unknown.
     """
 
     rows: int
@@ -91,6 +93,7 @@ class Applied(Record):
     changed: int
     skipped: dict[str, int] = field(default_factory=dict)
     resumed: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,11 +152,14 @@ class ModelApplication(ABC):
         The input files by the names of the arguments in errors.
     dtype : dtype
         The dtype of the repaired probabilities.
+    context : FileContext or None
+        The columns next to the scores that the model needs.
     """
 
     model: PreservingCalibrator | CORD | Lift
     files: dict[str, ScoreFile]
     dtype: NumPyDType
+    context: FileContext | None = None
 
     def __init__(self, options: ApplyOptions) -> None:
         self.options = options
@@ -180,6 +186,7 @@ class _Computed:
     direct: NumPyArray
     prediction: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, NumPyArray]
+    unknown: Mapping[str, int] = field(default_factory=dict)
 
 
 class CalibratedRows(ModelApplication):
@@ -188,9 +195,16 @@ class CalibratedRows(ModelApplication):
     model: PreservingCalibrator
 
     def __init__(
-        self, model: PreservingCalibrator, scores: ScoreFile, options: ApplyOptions
+        self,
+        model: PreservingCalibrator,
+        scores: ScoreFile,
+        options: ApplyOptions,
+        context: FileContext | None = None,
     ) -> None:
         super().__init__(options)
+        self.context = context
+        if context is not None and context.opinion is not None:
+            context.opinion.load()  # before several threads would
         # A label in a column that is copied may be of a class the model does not know.
         self.files, self.model = {"scores": scores.without_labels()}, model
         # Half precision would be too coarse for probabilities.
@@ -199,16 +213,18 @@ class CalibratedRows(ModelApplication):
     def apply(self, rows: Rows) -> _Computed:
         """Return the probabilities of some rows."""
         (batch,) = rows
-        outputs = self.model.predict_both(batch.values, dtype=self.dtype)
+        context = None
+        if self.context is not None:
+            kind = self.model.calibrator_.input
+            context = self.context.of(batch.context, batch.values.shape, kind)
+        outputs = self.model.predict_both(batch.values, context=context, dtype=self.dtype)
         extra = self._act_columns(batch, outputs)
         if self.options.explain:
-            original = original_probabilities(batch.values, self.model.calibrator_.input)
-            explanation = self.model.repair_.explain(
-                original, outputs.direct, prediction=outputs.prediction
-            )
+            explanation = self.model.explain(batch.values, context=context)
             extra.update(_explanation_columns(explanation))
         repaired = self.rounded(outputs.repaired, outputs.prediction)
-        return _Computed(repaired, outputs.direct, outputs.prediction, extra)
+        unknown = count_unknown(context or {})
+        return _Computed(repaired, outputs.direct, outputs.prediction, extra, unknown)
 
     def _act_columns(self, batch: Batch, outputs: Outputs) -> dict[str, NumPyArray]:
         """Return which predictions to act on, if the model has a certificate."""
@@ -259,10 +275,15 @@ class RepairedRows(ModelApplication):
         return _Computed(self.rounded(repaired, prediction), second.values, prediction, extra)
 
 
-def application(model: Any, files: Sequence[ScoreFile], options: ApplyOptions) -> ModelApplication:
+def application(
+    model: Any,
+    files: Sequence[ScoreFile],
+    options: ApplyOptions,
+    context: FileContext | None = None,
+) -> ModelApplication:
     """Return a model with its input: one file of scores, or two for a repair alone."""
     if len(files) == 1:
-        return CalibratedRows(model, files[0], options)
+        return CalibratedRows(model, files[0], options, context)
     original, direct = files
     return RepairedRows(model, original, direct, options)
 
@@ -368,9 +389,11 @@ def _write_rows(
 def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | None) -> Applied:
     rows = changed = 0
     skipped: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     is_begun = False
     for batch in _applied_batches(work, writer, progress):
         skipped += batch.skipped
+        unknown += batch.unknown
         changed += batch.changed
         rows += batch.rows
         if batch.rows or not is_begun:
@@ -380,7 +403,13 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
     if not is_begun:
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
-    return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())))
+    return Applied(
+        rows,
+        work.model.n_classes_,
+        changed,
+        dict(sorted(skipped.items())),
+        unknown=dict(sorted(unknown.items())),
+    )
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
@@ -406,6 +435,7 @@ class _AppliedBatch:
     rows: int
     changed: int
     skipped: Counter[str]
+    unknown: Counter[str]
 
 
 def _applied_batches(
@@ -429,7 +459,9 @@ def _applied_batches(
         if others is not None and collected.filled != rows:
             others = others.take(collected.numbers - first) if collected.filled else others[:0]
         encoded = writer.encode(replace(collected.rows(), others=others))
-        return _AppliedBatch(encoded, collected.filled, collected.changed, errors.counts)
+        return _AppliedBatch(
+            encoded, collected.filled, collected.changed, errors.counts, collected.unknown
+        )
 
     # Boxes, so that the worker can drop the last reference to a batch.
     batches = read_batches(list(work.files.values()), progress)
@@ -468,6 +500,7 @@ class _CollectedRows:
     def __init__(self, work: ModelApplication, rows: int) -> None:
         self._work, self._capacity = work, rows
         self.filled = self.changed = 0
+        self.unknown: Counter[str] = Counter()
         self._matrices: dict[str, NumPyArray] = {}
         self._vectors: dict[str, NumPyArray] = {}
 
@@ -479,6 +512,7 @@ class _CollectedRows:
     def add(self, batch: Batch, block: _Computed, rule: PredictionRule | None) -> None:
         """Check and append a block."""
         _check_predictions(block, rule)
+        self.unknown.update(block.unknown)
         stop = self.filled + len(block.prediction)
         matrices = {"repaired": block.repaired}
         if self._work.options.with_direct:
@@ -558,11 +592,14 @@ class PartWork:
         Open a part of the scores, or of the original and the direct probabilities.
     options : ApplyOptions
         What to compute and write.
+    context : FileContext or None
+        The columns next to the scores that the model needs.
     """
 
     model: Any
     readers: tuple[Open, ...]
     options: ApplyOptions
+    context: FileContext | None = None
 
     def __call__(self, part: tuple[tuple[str, ...], str]) -> dict[str, Any]:
         """Repair a part, given as its inputs and its output, and describe what was done."""
@@ -570,7 +607,8 @@ class PartWork:
         digest = input_digest(paths)
         files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        applied = apply_model(application(self.model, files, self.options), output, allow_none=True)
+        work = application(self.model, files, self.options, self.context)
+        applied = apply_model(work, output, allow_none=True)
         return {"input": digest, "bytes": os.path.getsize(output), **applied.to_dict()}
 
 
@@ -646,14 +684,17 @@ def apply_parts(
                 raise ClusterFailure(error.argument, reason, hint, option=option) from error
             raise Interrupted(progress, hint, option=option) from error
     skipped: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     for part in finished.parts.values():
         skipped.update(part["skipped"])
+        unknown.update(part["unknown"])
     rows, changed = (
         sum(part[what] for part in finished.parts.values()) for what in ("rows", "changed")
     )
     if not rows and skipped:
         raise _all_skipped_error(str(folder), skipped)
-    return Applied(rows, work.model.n_classes_, changed, dict(sorted(skipped.items())), resumed)
+    counts = dict(sorted(skipped.items())), resumed, dict(sorted(unknown.items()))
+    return Applied(rows, work.model.n_classes_, changed, *counts)
 
 
 def describe_job(work: PartWork) -> str:
@@ -663,6 +704,10 @@ def describe_job(work: PartWork) -> str:
     arrays, meta = work.model.to_state()
     reading = [repr(getattr(reader, "keywords", None)) for reader in work.readers]
     facts = [__version__, meta, asdict(work.options), reading]
+    if work.context is not None:
+        opinion = work.context.opinion
+        facts += [dict(work.context.columns), dict(work.context.unknown)]
+        facts += [] if opinion is None else [opinion.id_column, input_digest(opinion.paths)]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + array.tobytes())
@@ -734,7 +779,7 @@ def _read_finished(file: BinaryIO, folder: Path, job: str) -> dict[str, dict[str
         try:
             part = json.loads(line)
             name, own_job, size = part.pop("part"), part.pop("job"), part["bytes"]
-            complete = {"input", "rows", "changed", "skipped"} <= part.keys()
+            complete = {"input", "rows", "changed", "skipped", "unknown"} <= part.keys()
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # the line of a killed run may be cut
         target = folder / name

@@ -122,6 +122,8 @@ class ColumnSpec:
         How text files are read.
     chosen : ScoreColumns or None
         The columns of another part of the same table.
+    context : tuple of str
+        Other keys or columns to read with each row.
     """
 
     key: str | None = None
@@ -136,6 +138,7 @@ class ColumnSpec:
     pattern: tuple[str, ...] | None = None
     text: TextOptions = TextOptions()
     chosen: ScoreColumns | None = None
+    context: tuple[str, ...] = ()
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

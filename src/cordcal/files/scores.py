@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,8 @@ class Scores:
         One weight per row, if the caller asked for them.
     columns : tuple of str
         The table columns of the scores; empty if they are one array.
+    context : mapping of str to ndarray
+        Other columns of the rows as they are written, if the caller asked for them.
     """
 
     path: str
@@ -82,6 +84,7 @@ class Scores:
     class_names: tuple[str, ...] | None = None
     weights: NumPyArray | None = None
     columns: tuple[str, ...] = ()
+    context: Mapping[str, NumPyArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,8 @@ class Batch:
         The numbers of the rows in the file, if some in between are omitted.
     others : pyarrow.Table or None
         The other columns of a table, if the caller asked for them.
+    context : mapping of str to ndarray
+        Other columns as they are written, if the caller asked for them by name.
     """
 
     first: int
@@ -110,6 +115,7 @@ class Batch:
     weights: NumPyArray | None = None
     row_numbers: npt.NDArray[np.intp] | None = None
     others: pyarrow.Table | None = None
+    context: Mapping[str, NumPyArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -136,7 +142,8 @@ class Batch:
             None if column is None else column[rows] for column in columns
         )
         assert values is not None
-        return Batch(self.first, values, labels, weights, numbers)
+        context = {name: vector[rows] for name, vector in self.context.items()}
+        return Batch(self.first, values, labels, weights, numbers, context=context)
 
 
 def read_scores(
@@ -396,9 +403,11 @@ class ScoreFile:
         self.passthrough = self._may_lack_labels = False
         self._rows: TableRows | ArrayRows
         if isinstance(source, TableSource):
-            self._rows = TableRows(source, layout, self._own_names, self.class_names)
+            self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.context)
         else:
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
+        for name in spec.context:
+            self._check_context(name)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
         self._weights = None
@@ -439,6 +448,14 @@ class ScoreFile:
             open_with_spec, spec=pinned, role=role, input=self.kind, allow_empty=True
         )
         """Opens another part of the same input, here or on another machine."""
+
+    def _check_context(self, name: str) -> None:
+        try:
+            self._rows.check_key(name, "context")
+        except InputError as error:
+            hint = f"{error.hint}; name the columns that it has with {{option}}"
+            option = ("context_columns", "a,b")
+            raise InputError(error.argument, error.reason, hint, option=option) from None
 
     @property
     def name(self) -> str:
@@ -581,7 +598,11 @@ class ScoreFile:
             import pyarrow as pa
 
             others = pa.concat_tables([part.others for part in parts], promote_options="default")
-        return Batch(first, values, labels, weights, None, others)
+        context = {
+            name: join_vectors([part.context[name] for part in parts])
+            for name in self._spec.context
+        }
+        return Batch(first, values, labels, weights, None, others, context)
 
     def _indices(self, labels: NumPyArray) -> npt.NDArray[np.int64]:
         """Return labels as column indices."""
@@ -651,6 +672,7 @@ class ScoreFile:
             class_names=self.class_names,
             weights=batch.weights,
             columns=self.columns,
+            context=batch.context,
         )
 
     def separate_vectors(self) -> list[dict[str, NumPyArray]]:
@@ -698,6 +720,13 @@ def _join(vectors: Sequence[NumPyArray | None]) -> NumPyArray | None:
     if len({array.dtype.kind in "OUS" for array in arrays}) > 1:
         arrays = [np.where(_are_missing(array), "", array.astype(str)) for array in arrays]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def join_vectors(vectors: Sequence[NumPyArray]) -> NumPyArray:
+    """Return one column of several slices; numbers next to words stay what they are."""
+    if len({vector.dtype.kind in "OUS" for vector in vectors if len(vector)}) > 1:
+        vectors = [vector.astype(object) for vector in vectors]
+    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
 
 
 def _are_missing(labels: NumPyArray, names: Sequence[str] = ()) -> npt.NDArray[np.bool_]:
@@ -791,4 +820,7 @@ def concat_batches(parts: list[Batch]) -> Batch:
     )
     assert values is not None
     numbers = np.concatenate([part.numbers for part in parts])
-    return Batch(parts[0].first, values, labels, weights, numbers)
+    context = {
+        name: join_vectors([part.context[name] for part in parts]) for name in parts[0].context
+    }
+    return Batch(parts[0].first, values, labels, weights, numbers, context=context)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ class TableSource:
 
         kinds = self.table.column_types()
         types = dict(kinds)
-        for claimed in (spec.labels_column, spec.weights_column):
+        for claimed in (spec.labels_column, spec.weights_column, *spec.context):
             types.pop(claimed or "", None)
         chosen = choose_columns(
             types,
@@ -245,13 +245,14 @@ def _choose_matrix(
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """Some rows of one file: scores, and labels, weights and other columns if needed."""
+    """Some rows of one file: scores, and labels, weights, context and other columns if needed."""
 
     file: int
     values: NumPyArray
     labels: NumPyArray | None
     weights: NumPyArray | None
     others: pyarrow.Table | None
+    context: Mapping[str, NumPyArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -264,7 +265,8 @@ class Slice:
             None if vector is None else vector[start:stop] for vector in (self.labels, self.weights)
         )
         others = None if self.others is None else self.others.slice(start, stop - start)
-        return Slice(self.file, self.values[start:stop], labels, weights, others)
+        context = {name: vector[start:stop] for name, vector in self.context.items()}
+        return Slice(self.file, self.values[start:stop], labels, weights, others, context)
 
 
 class TableRows:
@@ -276,8 +278,10 @@ class TableRows:
         layout: ScoreColumns,
         own: tuple[str, ...] | None,
         names: tuple[str, ...] | None,
+        context: tuple[str, ...],
     ) -> None:
         self.source, self.table, self.layout = source, source.table, layout
+        self.context = context
         error = self.table.difference(layout.columns)
         if error is not None:
             raise error
@@ -368,7 +372,7 @@ class TableRows:
         decimal = self.source.text.decimal
         wanted = None
         if self._others is None:
-            keys = [*self.columns, *filter(None, (labels, weights))]
+            keys = [*self.columns, *filter(None, (labels, weights)), *self.context]
             wanted = list(dict.fromkeys(keys))
         done: dict[int, int] = {}
         for file, table in self.table.slices(wanted):
@@ -386,7 +390,8 @@ class TableRows:
             if self._others is not None:
                 scores = () if self._keep_scores else self.layout.columns
                 others = table.select([name for name in table.column_names if name not in scores])
-            yield Slice(file, values, truth, weight, others)
+            context = {name: text_vector(table, name) for name in self.context}
+            yield Slice(file, values, truth, weight, others, context)
 
 
 class ArrayRows:
@@ -401,6 +406,7 @@ class ArrayRows:
         spec: ColumnSpec,
     ) -> None:
         self.source, self.key, self.names = source, layout.key, names
+        self.context = spec.context
         self.row_bytes = 1
         self._own = [file.class_names or spec.class_names for file in source.files]
         self._orders: list[list[int] | None] = []
@@ -455,7 +461,8 @@ class ArrayRows:
             (rows, width), dtype = file.stored[self.key]
             in_memory = file.format in ("npz", "torch")
             size = rows if in_memory else max(1, _SLICE_BYTES // max(1, width * dtype.itemsize))
-            for key, what in ((labels, "labels"), (weights, "weights")):
+            others = ((key, "entries of the context") for key in self.context)
+            for key, what in ((labels, "labels"), (weights, "weights"), *others):
                 if key is not None:
                     check_length(file.shapes[key][0], file.path, what, rows)
             for start in range(0, rows, max(size, 1)):
@@ -469,7 +476,8 @@ class ArrayRows:
                     None if key is None else file.read(key, start, stop)
                     for key in (labels, weights)
                 )
-                yield Slice(at, values, truth, weight, None)
+                context = {name: file.read(name, start, stop) for name in self.context}
+                yield Slice(at, values, truth, weight, None, context)
 
 
 def parse_labels(labels: NumPyArray) -> NumPyArray:

@@ -312,11 +312,12 @@ class FittedContext:
             The predictions.
         """
         rows = len(prediction)
-        lacking = [name for name in self.names if name not in values.columns]
+        # Columns without an effect are not needed.
+        lacking = [c.name for c in self.columns if c.name not in values.columns]
         if lacking and values.columns:
             raise InputError(
                 "context",
-                f"lacks the column {lacking[0]!r}, which fit had",
+                f"lacks the column {lacking[0]!r}, which has an effect",
                 "pass it, with None in rows where it is unknown",
             )
         terms = [

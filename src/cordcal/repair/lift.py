@@ -346,9 +346,16 @@ class Lift(FittedRepair):
         return lift_rule.keep_prediction(wide, state, part, mass, rest, dtype, self.prefer, like)
 
     def explain_checked(
-        self, original: ArrayLike, direct: ArrayLike, prediction: Predictions | None
+        self,
+        original: ArrayLike,
+        direct: ArrayLike,
+        prediction: Predictions | None,
+        context: ContextValues | None = None,
     ) -> Explanation:
-        """Explain rows with checked predictions."""
+        """Explain rows with checked predictions, and context if `fit` had it."""
+        curve = self.curve_
+        if context is not None and self.context_ is not None and prediction is not None:
+            curve = self.context_.row_curves(context, prediction)
         weights = self.fitted_weights()
         states = list(dispatch.row_states(original, direct, prediction, weights))
         state = RowState(
@@ -358,8 +365,8 @@ class Lift(FittedRepair):
             )
         )
         margin = Margin.under_rule(direct.shape[1], weights, np.float64)
-        reference, _ = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        mass, rest = _confidence(self.curve_, state)
+        reference, _ = lift_rule.confidence(curve, state.direct_mass, state.direct_rest)
+        mass, rest = _confidence(curve, state)
         lower, high = margin.bound(state.lower, state.prediction, xp=np), rest < rule.EPSILON
         low = np.flatnonzero(mass < lower)
         repaired = np.where(high, 1.0 - rule.EPSILON, mass)

@@ -32,6 +32,7 @@ from cordcal.evaluate.results import (
     Measures,
     OutputRow,
     ReportData,
+    points,
 )
 from cordcal.files.disk import write_text
 from cordcal.metrics import METRICS
@@ -380,6 +381,7 @@ def _detail_values(data: ReportData) -> Mapping[str, object]:
         "bare": lambda measure, value: number(measure, value).split(" ")[0],
         "share": lambda part: f"{100 * part / widest:.3f}",
         "option_name": option_name,
+        "points": points,
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cordcal._errors import option_text, printable
 from cordcal._validation.caveats import Caveat
-from cordcal.evaluate.results import ORIGINAL, Measures, OutputRow, ReportData
+from cordcal.evaluate.results import ORIGINAL, Measures, OutputRow, ReportData, points
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 from cordcal.report.tables import columns, number, option_name, sorted_rows
@@ -381,6 +381,42 @@ def comparison_table(
 
 # Groups on the console: as many as leave room for the rest; the report has all.
 _MAX_GROUPS = 8
+
+
+def gaps_table(data: ReportData) -> FittingTable | None:
+    """Return confidence minus accuracy per category without and with context, if it was measured.
+
+    The largest differences come first; None without categories.
+    """
+    from rich.text import Text
+
+    offers = [entry.context for entry in data.calibrators if entry.context is not None]
+    if not offers or not offers[0].gaps:
+        return None
+    gaps = offers[0].gaps
+    others = len(gaps) - _MAX_GROUPS
+    table = FittingTable(
+        [
+            TerminalColumn("Context", text=True),
+            TerminalColumn("Rows"),
+            TerminalColumn("Without, points"),
+            TerminalColumn("With, points"),
+            TerminalColumn("Chance"),
+        ],
+        caption="Confidence minus accuracy without and with context; chance: how far from zero it "
+        "is on average if the confidence is right",
+        hint=f"--report shows {others} more" if others > 0 else "",
+    )
+    for gap in gaps[:_MAX_GROUPS]:
+        cells = (
+            f"{gap.column} {gap.value}",
+            f"{gap.n:,}",
+            points(gap.before),
+            points(gap.after),
+            f"{100 * gap.chance:.1f}",
+        )
+        table.add(*(Text(printable(cell)) for cell in cells))
+    return table
 
 
 def groups_table(data: ReportData) -> FittingTable | None:

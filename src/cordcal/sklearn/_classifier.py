@@ -29,15 +29,35 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from cordcal import calibrators
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Predictions, Vector
-from cordcal._validation.caveats import bound_caveats, no_errors, warn_about
+from cordcal._numeric.types import (
+    Array,
+    Floats,
+    Kind,
+    Labels,
+    Matrix,
+    NumPyDType,
+    Predictions,
+    Vector,
+)
+from cordcal._validation.caveats import (
+    bound_caveats,
+    context_caveats,
+    no_errors,
+    warn_about,
+)
+from cordcal._validation.context import ContextValues, check_context_by_position
 from cordcal._validation.labels import cluster_numbers
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
-from cordcal.preserving import PreservingCalibrator, new_repair
+from cordcal.preserving import (
+    PreservingCalibrator,
+    check_repair_of_context,
+    needs_context,
+    new_repair,
+)
 from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Prefer
@@ -77,6 +97,7 @@ class _TrainingRows:
     library: Library
     weight: Vector | None
     clusters: Labels | None
+    context: ContextValues | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +110,7 @@ class _CalibratedRows:
     labels: Labels
     weight: Vector | None
     masses: Masses | None
+    context: ContextValues | None = None
 
 
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -234,6 +256,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         y: object,
         sample_weight: object = None,
         clusters: object = None,
+        *,
+        context: object = None,
         **fit_params: object,
     ) -> Self:
         """Fit the classifier, its calibrator and the repair.
@@ -250,6 +274,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             What rows belong to, such as a patient, user or session: rows of one cluster are held
             out together, by ``cv`` and by the calibrator.  By default ``cv`` is then
             `StratifiedGroupKFold`; a splitter receives them as ``groups``.
+        context : data frame or mapping of str to array_like, optional
+            Columns that say how far to trust a prediction, as for `PreservingCalibrator.fit`, with
+            the rows of X by position; second opinions are probabilities.  It needs `Lift`, and
+            within other estimators ``set_fit_request(context=True)`` and
+            ``set_predict_proba_request(context=True)``.
         **fit_params
             Passed to the estimator's ``fit``, or as metadata routing requests.
 
@@ -264,6 +293,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
         rows = self._check_rows(estimator if prefit else None, X, y, sample_weight, clusters)
+        if context is not None:
+            check_repair_of_context(self.make_repair())
+            shape = len(rows.labels), len(rows.classes)
+            values = check_context_by_position(context, shape, rows.classes.tolist())
+            rows = replace(rows, context=values)
         if not self._learns_rule:
             check_rule(self.rule, len(rows.classes), "y")
         fit_kwargs, split_kwargs = self._route_metadata(estimator, rows, sample_weight, fit_params)
@@ -310,7 +344,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         )
         return self
 
-    def predict_proba(self, X: object) -> Array:
+    def predict_proba(self, X: object, context: object = None) -> Array:
         """Return the repaired probabilities, whose argmax is the original prediction.
 
         With a ``rule``, it is the largest ``rule_.weights * probability`` instead.
@@ -319,6 +353,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         ----------
         X : array_like of shape (n, features)
             Rows to predict.
+        context : data frame or mapping of str to array_like, optional
+            The columns of `fit` that have an effect.  Required if `fit` had context; ``{}`` if
+            nothing is known.
 
         Returns
         -------
@@ -327,6 +364,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             dtype of the estimator's scores.
         """
         check_is_fitted(self)
+        needs = needs_context(self.repair_, context)
         outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
         checked = [part.checked() for part in outputs]
         original = _mean([part.probabilities for part in checked])
@@ -335,8 +373,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         prediction = vote([part.prediction for part in outputs], original)
         library = Library.of(outputs[0].scores)
         dtype = np.float64 if library.xp is None else checked[0].raw.dtype
+        values = None
+        if needs:
+            names = to_numpy(self.classes_).tolist()
+            values = check_context_by_position(context, original.shape, names)
         return library.array(
-            self.repair_.transform(original, direct, prediction=prediction, dtype=dtype)
+            _transform(self.repair_, original, direct, prediction, values, np.dtype(dtype))
         )
 
     def direct_proba(self, X: object) -> Array:
@@ -603,6 +645,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             labels,
             weight,
             masses,
+            context=None if rows.context is None else rows.context.take(indices),
         )
 
     def _fit_repair(
@@ -626,7 +669,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             np.concatenate([part.mass for part in masses]),
             np.concatenate([part.rest for part in masses]),
         )
-        repair.fit_checked(original, direct, labels, prediction, weight, held_out=held_out)
+        context = _context_of(parts)
+        repair.fit_checked(
+            original, direct, labels, prediction, weight, held_out=held_out, context=context
+        )
         return repair, learnt
 
     @property
@@ -659,20 +705,48 @@ def _measure_confidence(repair: CORD | Lift, parts: Sequence[_CalibratedRows]) -
     weights = [part.weight for part in parts if part.weight is not None]
     weight = np.concatenate(weights) if weights else None
     all_right = no_errors(prediction, labels, weight)
-    warn_about([] if all_right is None else [all_right])
+    context = _context_of(parts)
+    columns = ContextValues({}) if context is None else context
+    warn_about(
+        [
+            *([] if all_right is None else [all_right]),
+            *context_caveats(columns, prediction, labels, weight),
+        ]
+    )
     construction = repair.construction_
     if isinstance(construction, RankingConstruction):
         construction = construction.levels[0]
     return ConfidenceGap.of(
         original,
         direct,
-        repair.transform(original, direct, prediction=prediction),
+        _transform(repair, original, direct, prediction, context),
         prediction,
         labels,
         weight,
         at_bound=construction.n_at_lower / construction.n,
         repair=repair.prefer if isinstance(repair, Lift) else "cord",
     )
+
+
+def _context_of(parts: Sequence[_CalibratedRows]) -> ContextValues | None:
+    """Return the context of the rows of all members; None without."""
+    contexts = [part.context for part in parts if part.context is not None]
+    return ContextValues.concatenated(contexts) if contexts else None
+
+
+def _transform(
+    repair: CORD | Lift,
+    original: Matrix,
+    direct: Matrix,
+    prediction: Predictions,
+    context: ContextValues | None,
+    dtype: NumPyDType = np.dtype(np.float64),  # noqa: B008 - it is immutable
+) -> Floats:
+    """Return repaired probabilities, with context if `fit` had it."""
+    if context is None or not isinstance(repair, Lift):
+        repaired: Floats = repair.transform(original, direct, prediction=prediction, dtype=dtype)
+        return repaired
+    return repair.transform_checked(original, direct, prediction, dtype, context)
 
 
 def why_not_likeliest(estimator: object) -> str | None:
