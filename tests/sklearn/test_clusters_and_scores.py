@@ -25,7 +25,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import cordcal
-from cordcal._errors import InputError
+from cordcal import InputError
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 
 COPIES = 3
