@@ -7,7 +7,7 @@ import pytest
 from tests.internals import CheckedScores, cluster_numbers
 
 import cordcal
-from cordcal._errors import InputError
+from cordcal import InputError
 from cordcal.calibrators.crossfit import Folds, cross_fit_any
 from cordcal.evaluate.compare import make_splits
 from cordcal.evaluate.held_out import measure_held_out

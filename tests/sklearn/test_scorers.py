@@ -14,8 +14,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.naive_bayes import GaussianNB
 
 import cordcal
-from cordcal import metrics
-from cordcal._errors import InputError
+from cordcal import InputError, metrics
 from cordcal.sklearn import PreservingCalibratedClassifierCV, scorers
 
 NAMES = {
