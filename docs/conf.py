@@ -29,6 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # the built pages ask no other host for anything
 ]
+smartquotes_action = "qe"  # quotes and ellipses; --strict keeps its hyphens
 exclude_patterns = [
     "_build",
     "results/README.md",  # included by results.md

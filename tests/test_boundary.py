@@ -349,6 +349,17 @@ def _(_: str, probabilities: Any) -> Any:
     return [(part.name, part.accepted, part.errors) for part in result.parts]
 
 
+@case("cordcal.PreservingCalibrator.plot", scores="logits")
+def _(_: str, scores: Any) -> Any:
+    pytest.importorskip("matplotlib")
+    return model().plot(scores, TRUTH).lines[-1].get_xydata()
+
+
+@case("cordcal.PreservingCalibrator.score", scores="logits")
+def _(_: str, scores: Any) -> Any:
+    return model().score(scores, TRUTH)
+
+
 @case("cordcal.PreservingCalibrator.certify", scores="logits")
 def _(_: str, scores: Any) -> Any:
     return [part.errors for part in model().certify(scores, TRUTH, 0.4, by="class").parts]

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -611,6 +612,40 @@ class PreservingCalibrator(Estimator):
             None if rows.sample_weight is None else check_weights(rows.sample_weight, len(truth))
         )
         return float(np.average(original.prediction == truth, weights=weight))
+
+    def plot(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        prediction: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Draw the reliability diagram before and after, on rows that were not used to fit.
+
+        Parameters
+        ----------
+        scores, prediction, context : array_like
+            As for `predict_proba`.
+        labels : array_like of shape (n,)
+            The true classes, as column indices or class names.
+        ax : matplotlib Axes, optional
+            Where to draw; new axes by default.
+
+        Returns
+        -------
+        ax : matplotlib Axes
+            The axes of the diagram; see `cordcal.plots.reliability_diagram`.
+        """
+        used = context if self._needs_context(context) else None
+        rows = self._match(scores, prediction, used, labels=labels)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
+        shown = {"original": original.probabilities, "repaired": outputs.repaired}
+        # By name: figures lie above models, and need matplotlib.
+        plots = import_module("cordcal.plots")
+        return plots.reliability_diagram(shown, check_labels(rows.labels, *original.shape), ax=ax)
 
     def predict_proba(
         self,

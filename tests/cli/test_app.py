@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import typer
 from scipy.special import softmax
 
 import cordcal
+from cordcal.cli._app import app, registered_commands
 
 from .conftest import Run
 
@@ -30,19 +32,52 @@ def test_help_lists_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
 
 
 def test_no_help_is_read_as_markup() -> None:
-    """Typer shows help as rich markup, in which a word in brackets is a style, not a word."""
-    from rich.markup import render
+    """A word in brackets would be a style, and vanish."""
+    assert app.rich_markup_mode is None
+    assert command_of("").rich_markup_mode is None
+    assert command_of("monitor").rich_markup_mode is None
+    assert command_of("fit").rich_markup_mode is None
 
-    from cordcal.cli._app import app
 
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert "check" in commands
-    texts = [cordcal.cli._app.EPILOG]
-    for command in commands.values():
-        texts += [command.help, command.epilog, *(parameter.help for parameter in command.params)]
-    for text in filter(None, texts):
-        assert render(text).plain == text
-    assert len(texts) > 100
+COMMANDS = [*registered_commands(), "monitor", ""]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_readable_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch, call, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(*command.split(), "--help")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    options = lines[lines.index("Options:") + 1 :]
+    options = options[: options.index("")] if "" in options else options
+    names = " ".join(line for line in options if line[2] == "-")
+    parameters = command_of(command).params
+    for parameter in parameters:
+        if parameter.param_type_name == "option":
+            assert all(name in names for name in parameter.opts)
+    starts = {len(line) - len(line.lstrip()) for line in options if line[2] != "-"}
+    assert all(80 - start >= 45 for start in starts)
+
+
+def command_of(name: str) -> Any:
+    """Return a command by its words; the application for no word."""
+    command: Any = typer.main.get_command(app)
+    for word in name.split():
+        command = command.get_command(typer.Context(command), word)
+    return command
+
+
+def test_a_list_of_commands_says_all_of_each(monkeypatch: pytest.MonkeyPatch, call) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = call("--help")[1].partition("Commands:")[2]
+    assert "compare" in listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("command", ["apply", "answers", "fit", "study"])
+def test_outputs_have_a_short_option(call, command: str) -> None:
+    assert "-o, --output" in call(command, "--help")[1]
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--nothing")])

@@ -305,4 +305,4 @@ def test_help_is_wrapped_by_the_terminal_alone(call) -> None:
     lines = [line.strip() for line in call("check", "--help")[1].splitlines()]
     (line,) = [line for line in lines if line.startswith("A gate limits a metric")]
     following = lines[lines.index(line) + 1]
-    assert len(line) + len(following.split()[0]) >= 78
+    assert len(line) + len(following.split()[0]) >= 75  # 78 columns, indented by two

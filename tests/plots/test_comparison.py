@@ -52,7 +52,7 @@ def test_the_diagram_shows_the_filled_bins(comparison) -> None:
     ax = plots.reliability_diagram(comparison["vs"])
     bins = comparison["vs"].pictures.reliability["repaired"]
     filled = bins.count > 0
-    drawn = next(line for line in ax.lines if line.get_label() == "repaired")
+    drawn = next(line for line in ax.lines if line.get_label().startswith("repaired, ECE"))
     np.testing.assert_array_equal(drawn.get_xdata(), bins.confidence[filled])
     np.testing.assert_array_equal(drawn.get_ydata(), bins.accuracy[filled])
 

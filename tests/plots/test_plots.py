@@ -39,11 +39,14 @@ def line(ax, name: str):
 def test_a_diagram_of_several_arrays(rows) -> None:
     report, sharper, labels = rows
     ax = plots.reliability_diagram({"original": sharper, "repaired": report}, labels, bins=10)
-    bins = metrics.reliability(report, labels, bins=10)
-    filled = bins.count > 0
-    np.testing.assert_array_equal(line(ax, "repaired").get_ydata(), bins.accuracy[filled])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["original", "repaired"]
-    assert line(ax, "original").get_color() == plots.COLOURS["original"]
+    bins = metrics.reliability(report, labels, bins=10, strategy="quantile")
+    names = [
+        f"{name}, ECE {100 * metrics.ece(values, labels, bins=10):.1f} %"
+        for name, values in (("original", sharper), ("repaired", report))
+    ]
+    np.testing.assert_array_equal(line(ax, names[1]).get_ydata(), bins.accuracy)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == names
+    assert line(ax, names[0]).get_color() == plots.COLOURS["original"]
     (below,) = ax.child_axes
     assert below.patches[0].get_data().values.sum() == len(labels)
 
@@ -68,10 +71,67 @@ def test_a_diagram_of_one_class(rows) -> None:
     report, _, labels = rows
     ax = plots.reliability_diagram(report, labels, of_class=1, histogram=False)
     bins = metrics.class_reliability(report, labels, 1)
-    np.testing.assert_array_equal(
-        line(ax, "probabilities").get_ydata(), bins.accuracy[bins.count > 0]
-    )
+    drawn = line(ax, f"probabilities, ECE {100 * bins.ece:.1f} %")
+    np.testing.assert_array_equal(drawn.get_ydata(), bins.accuracy[bins.count >= 10])
+    (marks,) = (c for c in ax.collections if len(c.get_sizes()) == (bins.count > 0).sum())
+    counts = bins.count[bins.count > 0]
+    large = marks.get_sizes() > 3.0  # the smallest marks stay visible
+    shares = marks.get_sizes() / marks.get_sizes().max()
+    np.testing.assert_allclose(shares[large], (counts / counts.max())[large])
+    assert (bins.count[bins.count > 0] < 10).any()
     assert ax.get_xlabel() == "probability of class 1"
+
+
+def test_no_bin_of_a_diagram_has_few_rows(rows) -> None:
+    report, _, labels = rows
+    bins = metrics.reliability(report[:45], labels[:45], strategy="quantile")
+    assert bins.count.min() >= 10
+    assert bins.count.sum() == 45
+    tied = np.tile([[0.7, 0.3]], (40, 1))
+    assert len(metrics.reliability(tied, np.zeros(40, int), strategy="quantile")) == 1
+    with refused("strategy"):
+        metrics.reliability(report, labels, strategy="width")
+
+
+def test_a_model_draws_before_and_after_in_one_call(rows) -> None:
+    report, _, labels = rows
+    model = cordcal.PreservingCalibrator("ts", input="probabilities").fit(report, labels)
+    ax = model.plot(report, labels)
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == [
+        f"{name}, ECE {100 * metrics.ece(values, labels):.1f} %"
+        for name, values in (("original", report), ("repaired", model.predict_proba(report)))
+    ]
+    assert model.plot(report, labels, ax=ax) is ax
+
+
+def test_labels_of_marks_do_not_overlap() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=800)
+    logits = 2.0 * np.eye(4)[labels] + 1.5 * rng.normal(size=(800, 4))
+    keys = ["ts", "vs", "svs", "irova", "irova-ts", "dir-odir", "ms", "beta", "platt"]
+    comparison = cordcal.compare(logits, labels, keys)
+    for measure in ("nll", "ece", "brier"):
+        ax = plots.metric_versus_tpcr(comparison, measure)
+        ax.figure.canvas.draw()
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert boxes
+        for at, box in enumerate(boxes):
+            assert not any(box.shrunk(0.9, 0.7).overlaps(other) for other in boxes[:at])
+
+
+def test_svg_and_matplotlib_show_the_same_marks() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    logits = 2.0 * np.eye(3)[labels] + 1.5 * rng.normal(size=(600, 3))
+    comparison = cordcal.compare(logits, labels, ["ts", "irova"])
+    ax = plots.metric_versus_tpcr(comparison, "nll")
+    drawn = [tuple(mark.get_xydata()[0]) for mark in ax.lines if mark.get_marker() in "oxs"]
+    rows = comparison.report_data().rows()
+    assert len(drawn) == len(rows)
+    assert {value for _, value in drawn} == {row.measures["nll"] for row in rows}
+    diagram = plots.risk_coverage(comparison["irova"])
+    assert len(diagram.lines) == len(comparison["irova"].pictures.selection.outputs)
 
 
 def test_labels_are_required(rows) -> None:
@@ -143,7 +203,7 @@ def test_the_display_of_an_estimator(rows) -> None:
     estimator = Classifier(report)
     words = estimator.classes_[labels]
     display = plots.ReliabilityDisplay.from_estimator(estimator, np.arange(500), words)
-    expected = metrics.reliability(report, labels)
+    expected = metrics.reliability(report, labels, strategy="quantile")
     np.testing.assert_array_equal(display.reliability.count, expected.count)
     assert display.name == "Classifier"
     assert display.ax_.figure is display.figure_

@@ -184,15 +184,19 @@ def canonical_key(key: str) -> str:
 
 
 def _most_similar(text: str) -> str | None:
-    """Return the key that a misspelt one most likely means; None if none is similar.
+    """Return the key or alias that a misspelt one most likely means; None if none is similar.
 
     Examples
     --------
-    >>> [_most_similar(text) for text in ("TemperatureScaling", "isotonic_reg", "Vector", "xyz")]
-    ['ts', 'irova', 'vs', None]
+    >>> [_most_similar(text) for text in ("TemperatureScaling", "isotonik", "Vector", "irov")]
+    ['temperature', 'isotonic', 'vector', 'irova']
+    >>> _most_similar("xyz")
     """
-    names = {_FILLERS.sub("", cls.lower()): key for key, (_, cls) in _CLASSES.items()}
-    names |= {_FILLERS.sub("", key): key for key in (*DISTRIBUTIONS, *available())} | _ALIASES
+    known_as = {key: alias for alias, key in _ALIASES.items()}
+    classes = {_FILLERS.sub("", cls.lower()): key for key, (_, cls) in _CLASSES.items()}
+    names = {name: known_as.get(key, key) for name, key in classes.items()}
+    names |= {alias: alias for alias in _ALIASES}
+    names |= {_FILLERS.sub("", key): key for key in (*DISTRIBUTIONS, *available())}
     query = _FILLERS.sub("", text.lower())
     if query in names:
         return names[query]

@@ -64,6 +64,7 @@ app = typer.Typer(
     help="Calibrate a multiclass classifier's confidence without changing its predictions.",
     epilog=EPILOG,
     add_completion=False,
+    rich_markup_mode=None,  # rich squeezes texts into 19 characters on a terminal of 80
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -396,9 +396,12 @@ def add_command(
         " ".join(paragraph.split())
         for paragraph in inspect.cleandoc(command.__doc__ or "").split("\n\n")
     )
-    app.command(help="\n\n".join(described), epilog="\n\n".join(paragraphs))(
-        _with_shared_options(command)
-    )
+    summary, *more = described
+    app.command(
+        help="\n\n".join([summary, *more]),
+        short_help=summary,  # whole: typer would cut it
+        epilog="\n\n".join(paragraphs),
+    )(_with_shared_options(command))
 
 
 def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:

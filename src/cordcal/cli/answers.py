@@ -44,6 +44,7 @@ def answers(
         str,
         typer.Option(
             "--output",
+            "-o",
             metavar="FILE",
             help="Table to write (.parquet, .feather, .csv, .jsonl); with --with, JSONL lines.",
         ),

@@ -108,7 +108,7 @@ def fit(
             "default) or likelihood.",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="Model file to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
         "model.safetensors"
     ),
     original: OriginalOption = None,

@@ -63,7 +63,9 @@ def register(app: typer.Typer) -> None:
         name="monitor",
         help="Watch a deployed model: does its confidence still hold, do its inputs look as "
         "before? Look as often as you like: the chance of a false alarm, ever, stays at --alpha.",
+        short_help="Watch a deployed model: does its confidence still hold?",
         no_args_is_help=True,
+        rich_markup_mode=None,
     )
     add_command(monitor, init, "monitor init state.monitor --baseline p.npz")
     add_command(

@@ -57,7 +57,7 @@ def _load(name: str) -> TyperCommand:
         reason = f"is a command of {distribution}, which is not installed"
         hint = f"run pip install {distribution}, or make {name} in a checkout of cordcal"
         return _unavailable(name, reason, hint)
-    application = typer.Typer(add_completion=False)
+    application = typer.Typer(add_completion=False, rich_markup_mode=None)
     try:
         import_module(f"{_package(name)}.command").register(application)
         command: Any = typer.main.get_command(application)

@@ -489,7 +489,10 @@ class Pictures(Record):
     Attributes
     ----------
     reliability : mapping of str to Reliability
-        The reliability diagram of every output, the original first; empty without labels.
+        The reliability diagram of every output, the original first, in bins that hold equally
+        many rows; empty without labels.
+    ece : mapping of str to float
+        The ECE of every output, in bins of equal width.
     selection : Selection or None
         Risk against coverage of every output; None without labels.
     histogram : Histogram
@@ -505,6 +508,7 @@ class Pictures(Record):
     """
 
     reliability: Mapping[str, Reliability]
+    ece: Mapping[str, float]
     selection: Selection | None
     histogram: Histogram
     classes: ClassTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from cordcal.metrics.base import (
     Metric,
     ProbabilityMatrix,
     Resampler,
+    RowCollector,
     RowStream,
     WeightedSums,
     binned_gaps,
@@ -118,6 +119,7 @@ class _BinStream(WeightedSums, RowStream):
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
+        self._edges = bin_edges(self.bins)
         self._count = np.zeros(self.bins, dtype=np.int64)
         self._weight, self._squares, self._confidence, self._correct = (
             np.zeros(self.bins) for _ in range(4)
@@ -125,7 +127,7 @@ class _BinStream(WeightedSums, RowStream):
 
     def add(self, rows: LabelledRows) -> None:
         """Add reduced rows."""
-        index = bin_index(rows.confidence, self.bins)
+        index = np.searchsorted(self._edges[1:-1], rows.confidence, side="left")
         weight = self._in_unit(rows.weight, len(rows))
 
         def total(values: Vector) -> Vector:
@@ -182,10 +184,17 @@ class ReliabilityStream(_BinStream):
         Number of equal-width bins.
     """
 
+    @classmethod
+    def with_edges(cls, edges: Vector) -> Self:
+        """Return a stream with these edges of the bins, from 0 to 1."""
+        stream = cls(len(edges) - 1)
+        stream._edges = edges
+        return stream
+
     def result(self) -> Reliability:
         """Return the bins of all rows added so far."""
         require_rows(self._weight.sum())
-        edges = bin_edges(self.bins)
+        edges = self._edges
         filled = self._weight > 0.0
         weight = np.where(filled, self._weight, np.nan)
         accuracy = self._correct / weight
@@ -269,12 +278,40 @@ def ece(
     ).result()
 
 
+# Bins of equal mass have so many rows or more: the accuracy of fewer is mostly noise.
+MIN_ROWS_PER_BIN = 10
+
+
+def equal_mass_bins(rows: LabelledRows, bins: int = BINS) -> Reliability:
+    """Return a reliability diagram of bins that hold equally many rows, by weight.
+
+    There are fewer bins if these would hold less than ten rows.  Equal confidences are in one
+    bin.
+
+    Examples
+    --------
+    >>> rows = LabelledRows(*[np.linspace(0.5, 0.9, 40)] * 4, *[np.zeros(40, int)], None)
+    >>> equal_mass_bins(rows).count.tolist()
+    [10, 10, 10, 10]
+    """
+    bins = max(1, min(check_bins(bins), len(rows) // MIN_ROWS_PER_BIN))
+    order = np.argsort(rows.confidence, kind="stable")
+    mass = np.cumsum(ordinary_weights(rows.weights)[order])
+    last = np.searchsorted(mass, np.arange(1, bins) / bins * mass[-1] * (1.0 - 1e-12))
+    inner = np.unique(rows.confidence[order[last]])
+    inner = inner[(inner > 0.0) & (inner < min(rows.confidence[order[-1]], 1.0))]
+    stream = ReliabilityStream.with_edges(np.concatenate([[0.0], inner, [1.0]]))
+    stream.add(rows)
+    return stream.result()
+
+
 @fill_docstring
 def reliability(
     probabilities: ArrayLike,
     labels: ArrayLike,
     *,
     bins: int = BINS,
+    strategy: Literal["uniform", "quantile"] = "uniform",
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
@@ -282,14 +319,17 @@ def reliability(
 ) -> Reliability:
     """Return the bins of a reliability diagram of the top label.
 
-    The bins are those of `ece`; accuracies have 95 % Clopper–Pearson intervals, which do not
-    collapse in a bin whose rows are all correct or all wrong.
+    By default the bins are those of `ece`; accuracies have 95 % Clopper–Pearson intervals, which
+    do not collapse in a bin whose rows are all correct or all wrong.
 
     Parameters
     ----------
     {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
+    strategy : {"uniform", "quantile"}
+        Bins of equal width, or of equally many rows; then there are fewer than ``bins`` if these
+        would hold less than ten rows.
     {sample_weight, axis, ignore_index, class_names}
 
     Returns
@@ -302,15 +342,12 @@ def reliability(
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    return update_stream(
-        ReliabilityStream(bins),
-        [probabilities],
-        labels,
-        sample_weight,
-        axis,
-        ignore_index,
-        class_names,
-    ).result()
+    if strategy not in ("uniform", "quantile"):
+        raise InputError("strategy", f"is {strategy!r}", 'write "uniform" or "quantile"')
+    rows = [probabilities], labels, sample_weight, axis, ignore_index, class_names
+    if strategy == "quantile":
+        return equal_mass_bins(update_stream(RowCollector(), *rows).result(), bins)
+    return update_stream(ReliabilityStream(bins), *rows).result()
 
 
 def _resampler(rows: LabelledRows) -> Resampler:

@@ -25,6 +25,7 @@ from cordcal.metrics.binned import (
     ClasswiseECEStream,
     Reliability,
     ReliabilityStream,
+    equal_mass_bins,
 )
 from cordcal.metrics.equal_mass import EQUAL_MASS_ECE
 from cordcal.metrics.proper import ACCURACY, BRIER, NLL
@@ -129,6 +130,10 @@ class MeasuredProbabilities:
         stream = ReliabilityStream()
         stream.add(self.rows)
         return stream.result()
+
+    def diagram(self) -> Reliability:
+        """Return bins that hold equally many rows, which figures show."""
+        return equal_mass_bins(self.rows)
 
 
 class MetricsStream(Stream):

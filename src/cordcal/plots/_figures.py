@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.certification import Certificate
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.results import Entry
+from cordcal.evaluate.pictures import TradeOffMark, diagram_marks, trade_off
+from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -23,6 +24,7 @@ from cordcal.metrics import (
     reliability,
 )
 from cordcal.metrics import risk_coverage as compute_risk_coverage
+from cordcal.report.labels import place_labels
 from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
@@ -77,6 +79,13 @@ def legend_above(ax: Axes) -> None:
         )
 
 
+def _legend_inside(ax: Axes) -> None:
+    """Put the legend above the diagonal, where the curves of most classifiers are not."""
+    ax.legend(
+        loc="upper left", fontsize="small", handlelength=1.4, framealpha=0.6, edgecolor="none"
+    )
+
+
 def signed(value: float, digits: int) -> str:
     """Return a number with its sign, and the minus sign U+2212 for negative numbers.
 
@@ -92,9 +101,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Labels of marks, and the resolution at which their characters have the widths of the report's.
+_LABEL_SIZE, _LABEL_DPI = 8, 96
 # Heights of the histogram, the gap above it and the text below it, relative to the diagram.
 _HISTOGRAM, _GAP, _TEXT = 0.22, 0.03, 0.1
-# A single array without a name needs no legend.
+# Areas of the marks of bins in points², proportional to rows.
+_LARGEST_AREA, _SMALLEST_AREA = 30.0, 3.0
 _UNNAMED = "probabilities"
 
 
@@ -103,12 +115,16 @@ def reliability_diagram(
     labels: object = None,
     *,
     bins: int = 15,
+    strategy: Literal["quantile", "uniform"] = "quantile",
     of_class: int | str | None = None,
     sample_weight: object = None,
     histogram: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw accuracy against confidence with 95 % intervals, and a histogram of rows below.
+
+    Areas of marks are proportional to rows, and no line is drawn through bins of less than ten.
+    The legend has each ECE, in bins of equal width.
 
     Parameters
     ----------
@@ -118,7 +134,9 @@ def reliability_diagram(
     labels : array_like
         The true class of each row: a column index, or the name of a data frame's column.
     bins : int
-        Number of equal-width bins, as in `cordcal.metrics.ece`.
+        Number of bins.
+    strategy : {"quantile", "uniform"}
+        Bins of equally many rows, or of equal width; those of a class have equal width.
     of_class : int or str, optional
         Draw how often this class (a column index or name) is the true class against its
         probability; by default the diagram is of the predicted class.
@@ -144,73 +162,107 @@ def reliability_diagram(
     >>> ax.get_ylabel()
     'accuracy'
     """
-    by_name = _bins_by_name(probabilities, labels, bins, of_class, sample_weight)
+    diagrams = _diagrams(probabilities, labels, bins, strategy, of_class, sample_weight)
     ax = axes(ax)
     ax.plot([0, 1], [0, 1], ":", color="0.5", linewidth=1)
-    for name, colour in colours_of(list(by_name)).items():
-        _draw_curve(ax, by_name[name], name, colour)
+    for name, colour in colours_of(list(diagrams)).items():
+        shown = diagrams[name]
+        _draw_curve(ax, shown.bins, f"{name}, ECE {100.0 * shown.ece:.1f} %", colour)
     xlabel, ylabel = "confidence", "accuracy"
     if of_class is not None:
         xlabel, ylabel = f"probability of class {of_class}", f"share of class {of_class}"
     ax.set(ylabel=ylabel, xlim=(0, 1), ylim=(0, 1), aspect="equal")
     lowest = ax
     if histogram:
-        lowest = _draw_histogram(ax, by_name)
+        lowest = _draw_histogram(ax, diagrams)
         ax.tick_params(labelbottom=False)
     lowest.set_xlabel(xlabel)
-    if list(by_name) != [_UNNAMED]:
-        legend_above(ax)
+    _legend_inside(ax)
     return ax
 
 
-def _bins_by_name(
-    probabilities: object, labels: object, bins: int, of_class: int | str | None, weight: object
-) -> Mapping[str, Reliability]:
+@dataclass(frozen=True, eq=False)
+class _Diagram:
+    """The bins of a diagram, and the ECE and the counts of bins of equal width."""
+
+    bins: Reliability
+    ece: float
+    edges: Sequence[float]
+    counts: Sequence[int]
+
+    @classmethod
+    def with_histogram(cls, bins: Reliability, uniform: Reliability) -> Self:
+        """Return it for rows whose bins of equal width are known."""
+        edges = [*uniform.lower.tolist(), float(uniform.upper[-1])]
+        return cls(bins, uniform.ece, edges, uniform.count.tolist())
+
+
+def _diagrams(
+    probabilities: object,
+    labels: object,
+    bins: int,
+    strategy: Literal["quantile", "uniform"],
+    of_class: int | str | None,
+    weight: object,
+) -> dict[str, _Diagram]:
     pictures = getattr(probabilities, "pictures", None)
     if pictures is not None:
-        stored: Mapping[str, Reliability] = pictures.reliability
-        return stored
+        histogram = pictures.histogram
+        return {
+            name: _Diagram(drawn, pictures.ece[name], histogram.edges, histogram.counts[name])
+            for name, drawn in pictures.reliability.items()
+        }
     if labels is None:
         raise InputError("labels", "is missing", "pass the true class of each row")
     by_name = probabilities if isinstance(probabilities, Mapping) else {_UNNAMED: probabilities}
-    if of_class is None:
-        return {
-            name: reliability(values, labels, bins=bins, sample_weight=weight)
-            for name, values in by_name.items()
-        }
-    return {
-        name: class_reliability(values, labels, of_class, bins=bins, sample_weight=weight)
-        for name, values in by_name.items()
-    }
+    options: dict[str, Any] = {"bins": bins, "sample_weight": weight}
+    diagrams = {}
+    for name, values in by_name.items():
+        if of_class is None:
+            drawn = reliability(values, labels, strategy=strategy, **options)
+            uniform = reliability(values, labels, **options)
+        else:
+            drawn = uniform = class_reliability(values, labels, of_class, **options)
+        diagrams[name] = _Diagram.with_histogram(drawn, uniform)
+    return diagrams
 
 
 def _draw_curve(ax: Axes, bins: Reliability, name: str, colour: str) -> None:
-    filled = bins.count > 0
-    confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
+    marks = diagram_marks(bins)
+    line = [mark for mark in marks if not mark.is_few]
+    confidence = [mark.confidence for mark in line]
     ax.fill_between(
         confidence,
-        bins.accuracy_low[filled],
-        bins.accuracy_high[filled],
+        [mark.accuracy_low for mark in line],
+        [mark.accuracy_high for mark in line],
         color=colour,
         alpha=0.15,
         linewidth=0,
     )
+    accuracy = [mark.accuracy for mark in line]
+    ax.plot(confidence, accuracy, "-", color=colour, label=name, linewidth=1.2)
     # Without clipping, marks on the frame are not cut.
-    (line,) = ax.plot(confidence, accuracy, "o-", color=colour, label=name, clip_on=False)
-    line.set(markersize=4, linewidth=1.2)
+    ax.scatter(
+        [mark.confidence for mark in marks],
+        [mark.accuracy for mark in marks],
+        [max(_LARGEST_AREA * mark.area, _SMALLEST_AREA) for mark in marks],
+        color=colour,
+        linewidths=0,
+        clip_on=False,
+        zorder=3,
+    )
 
 
-def _draw_histogram(ax: Axes, by_name: Mapping[str, Reliability]) -> Axes:
+def _draw_histogram(ax: Axes, diagrams: Mapping[str, _Diagram]) -> Axes:
     # Without a layout engine, shrink the diagram to make room for the histogram below it.
     if ax.figure.get_layout_engine() is None:
         box = ax.get_position(original=True)
         height = box.height / (1.0 + _HISTOGRAM + _GAP + _TEXT)
         ax.set_position((box.x0, box.y1 - height, box.width, height))
     below = ax.inset_axes((0.0, -_GAP - _HISTOGRAM, 1.0, _HISTOGRAM))
-    for name, colour in colours_of(list(by_name)).items():
-        bins = by_name[name]
-        edges = np.append(bins.lower, bins.upper[-1])
-        below.stairs(bins.count, edges, color=colour, linewidth=1.2)
+    for name, colour in colours_of(list(diagrams)).items():
+        shown = diagrams[name]
+        below.stairs(shown.counts, shown.edges, color=colour, linewidth=1.2)
     below.set(xlim=(0, 1), ylabel="rows")
     return below
 
@@ -249,7 +301,7 @@ class ReliabilityDisplay:
     >>> import numpy as np
     >>> display = ReliabilityDisplay.from_predictions([0, 1, 1], np.eye(3)[[0, 1, 2]] * 0.7 + 0.1)
     >>> display.reliability
-    Reliability(15 bins, 3 rows, ECE 0.1333)
+    Reliability(1 bins, 3 rows, ECE 0.1333)
     """
 
     reliability: Reliability
@@ -264,12 +316,15 @@ class ReliabilityDisplay:
         y_prob: object,
         *,
         n_bins: int = 15,
+        strategy: Literal["quantile", "uniform"] = "quantile",
         sample_weight: object = None,
         name: str = _UNNAMED,
         ax: Axes | None = None,
     ) -> Self:
         """Draw from true class indices and the probabilities of all classes."""
-        bins = reliability(y_prob, y_true, bins=n_bins, sample_weight=sample_weight)
+        bins = reliability(
+            y_prob, y_true, bins=n_bins, strategy=strategy, sample_weight=sample_weight
+        )
         return cls(bins, name).plot(ax=ax)
 
     @classmethod
@@ -280,6 +335,7 @@ class ReliabilityDisplay:
         y: object,
         *,
         n_bins: int = 15,
+        strategy: Literal["quantile", "uniform"] = "quantile",
         sample_weight: object = None,
         name: str | None = None,
         ax: Axes | None = None,
@@ -299,6 +355,7 @@ class ReliabilityDisplay:
             [index_of[label] for label in np.asarray(y).tolist()],
             estimator.predict_proba(X),
             n_bins=n_bins,
+            strategy=strategy,
             sample_weight=sample_weight,
             name=name or type(estimator).__name__,
             ax=ax,
@@ -309,9 +366,11 @@ class ReliabilityDisplay:
         ax = axes(ax)
         ax.plot([0, 1], [0, 1], ":", color="0.5", linewidth=1)
         (colour,) = colours_of([self.name]).values()
-        _draw_curve(ax, self.reliability, self.name, colour)
+        _draw_curve(
+            ax, self.reliability, f"{self.name}, ECE {100.0 * self.reliability.ece:.1f} %", colour
+        )
         ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        legend_above(ax)
+        _legend_inside(ax)
         self.ax_, self.figure_ = ax, ax.get_figure()  # type: ignore[assignment]
         return self
 
@@ -380,25 +439,49 @@ def metric_versus_tpcr(
         raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(METRICS)}")
     _check_comparison(comparison)
     ax = axes(ax)
-    scale = METRICS[measure].scale
+    shown = trade_off(comparison.report_data(), measure)
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
-    for entry in comparison:
-        direct, repaired = scale * entry.direct[measure], scale * entry.repaired[measure]
-        tpcr = 100.0 * entry.changes.tpcr
-        if tpcr == 0.0:
-            ax.plot(0.0, direct, "s", color=COLOURS["rival"])
-            continue
-        ax.plot([tpcr, 0.0], [direct, repaired], "--", color="#5b6570", linewidth=0.8, zorder=1)
-        ax.plot(tpcr, direct, "o", color=COLOURS["direct"])
-        ax.plot(0.0, repaired, "o", color=COLOURS["repaired"])
-        ax.annotate(
-            entry.key, (tpcr, direct), xytext=(5, 3), textcoords="offset points", fontsize="small"
-        )
-    ax.plot(0.0, scale * comparison.uncalibrated[measure], "x", color=COLOURS["original"])
+    for pair in shown.pairs:
+        across, height = zip(*(mark.where for mark in pair), strict=True)
+        ax.plot(across, height, "--", color="#5b6570", linewidth=0.8, zorder=1)
+    for mark in shown.marks:
+        shape = {"original": "x", "rival": "s"}.get(mark.kind, "o")
+        ax.plot(*mark.where, shape, color=COLOURS[mark.kind], markersize=4.5)
     ax.margins(x=0.12)  # room for the name next to the last mark
     ax.set_xlabel("predictions changed (TPCR, %)")
     ax.set_ylabel(METRICS[measure].axis)
+    _label_marks(ax, shown.marks)
     return ax
+
+
+def _label_marks(ax: Axes, marks: Sequence[TradeOffMark]) -> None:
+    """Write the names of the calibrators next to their direct outputs, not on each other."""
+    figure: Any = ax.figure
+    figure.draw_without_rendering()  # the axes take their place
+    height, scale = figure.bbox.height, figure.dpi / _LABEL_DPI
+
+    def at(mark: TradeOffMark) -> tuple[float, float]:
+        x, y = ax.transData.transform(mark.where)
+        return x / scale, (height - y) / scale
+
+    box = ax.get_window_extent()
+    inside = tuple(v / scale for v in (box.x0, height - box.y1, box.x1, height - box.y0))
+    texts = [(*at(mark), mark.key) for mark in marks if mark.output == "direct"]
+    for label in place_labels(texts, [at(mark) for mark in marks], inside):
+        x, y = label.point
+        # A line from the mark, where the label is far away.
+        arrow = None if label.leader is None else {"arrowstyle": "-", "linewidth": 0.5}
+        points = 72.0 / _LABEL_DPI
+        left, bottom = ax.transData.inverted().transform((x * scale, height - y * scale)).tolist()
+        ax.annotate(
+            label.text,
+            (left, bottom),
+            xytext=((label.left - x) * points, (y - label.middle) * points),
+            textcoords="offset points",
+            fontsize=_LABEL_SIZE,
+            va="center",
+            arrowprops=arrow,
+        )
 
 
 def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
@@ -444,8 +527,7 @@ def _check_comparison(comparison: object) -> None:
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# With more classes the cells of a heat map are too small to read; bars show the largest moves.
-MAX_HEAT_MAP_CLASSES = 30
+# Of too many classes for a heat map, bars show the largest moves.
 MAX_BARS = 20
 
 
@@ -479,7 +561,7 @@ def flows(
     known = class_names or moves.class_names or range(moves.n_classes)
     names = [str(name) for name in known]
     ax = axes(ax)
-    draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP_CLASSES else _draw_bars
+    draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP else _draw_bars
     draw(ax, moves, names)
     return ax
 
@@ -551,8 +633,9 @@ def risk_coverage(probabilities: object, labels: object = None, *, ax: Axes | No
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K), mapping, or RiskCoverage
-        Probabilities, several arrays by name, or a result of `cordcal.metrics.risk_coverage`.
+    probabilities : array_like of shape (n, K), mapping, RiskCoverage or Entry
+        Probabilities, several arrays by name, a result of `cordcal.metrics.risk_coverage`, or
+        one calibrator of a comparison, which needs no labels.
     labels : array_like of int
         The true class of each row, 0..K-1.
     ax : matplotlib Axes, optional
@@ -563,17 +646,21 @@ def risk_coverage(probabilities: object, labels: object = None, *, ax: Axes | No
     ax : matplotlib Axes
         The axes; the legend shows the area under each curve (AURC).
     """
-    by_name = (
-        probabilities if isinstance(probabilities, Mapping) else {"probabilities": probabilities}
-    )
+    by_name: Mapping[str, Any]
+    if isinstance(probabilities, Entry) and probabilities.pictures.selection is not None:
+        by_name = probabilities.pictures.selection.outputs
+    else:
+        by_name = {_UNNAMED: probabilities}
+        if isinstance(probabilities, Mapping):
+            by_name = probabilities
     ax = axes(ax)
     for name, colour in colours_of(list(by_name)).items():
         curve = by_name[name]
-        if not isinstance(curve, RiskCoverage):
+        if not isinstance(curve, RiskCoverage | Selective):
             curve = compute_risk_coverage(curve, labels)
         ax.plot(
-            100.0 * curve.coverage,
-            100.0 * curve.risk,
+            100.0 * np.asarray(curve.coverage),
+            100.0 * np.asarray(curve.risk),
             drawstyle="steps-post",
             color=colour,
             linewidth=1.2,

@@ -7,14 +7,16 @@ classes, so that the same drawing serves light, dark and print.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from markupsafe import Markup
 
-from cordcal.evaluate.results import ClassRow, Entry, Move, OutputRow, ReportData, Selective
-from cordcal.metrics import METRICS, Reliability
+from cordcal.evaluate.pictures import DiagramMark, TradeOffMark, diagram_marks, trade_off
+from cordcal.evaluate.results import ClassRow, Entry, Move, ReportData, Selective
+from cordcal.metrics import METRICS
+from cordcal.report.labels import place_labels
 from cordcal.report.tables import number, option_name
 
 # Margins for tick labels and axis titles, in the drawing's units.
@@ -23,12 +25,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
 _LOG_RATIO = 8.0
 # Values further than this many interquartile ranges from the quartiles would stretch an axis.
 _FENCE = 3.0
-# Approximate width of a character and height of a line in a label.
-_CHARACTER_WIDTH, _LINE_HEIGHT = 6.5, 12
 # Named ticks on an axis of 560 units, and the characters of each.
 _NAMED_TICKS, _NAME_LENGTH = 6, 12
-# A label that is more lines away from its point has a line to it.
-_MAX_LINES_AWAY = 1.5
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,6 @@ _SHAPES = {
     "right": '<path class="mark {}" d="M{} {}m-4 -5v10l9 -5z"{}/>',
 }
 
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom."""
-
 
 def _without_outliers(values: Sequence[float]) -> list[float]:
     """Return the values within the fences of their quartiles, and those near them.
@@ -125,30 +120,11 @@ def _without_outliers(values: Sequence[float]) -> list[float]:
     return [value for value in ordered if inside[0] - span <= value <= inside[-1] + span]
 
 
-def _label_positions(pixel_x: float, pixel_y: float, width: float) -> Iterator[tuple[float, float]]:
-    """Yield positions for a text around a point, the nearest first: its left end and its middle."""
-    for step in (0, 1, -1, 2, -2, 3, -3):
-        yield pixel_x + 9, pixel_y + step * _LINE_HEIGHT
-        yield pixel_x - 9 - width, pixel_y + step * _LINE_HEIGHT
-    yield pixel_x - width / 2, pixel_y + 1.2 * _LINE_HEIGHT
-    yield pixel_x - width / 2, pixel_y - 1.2 * _LINE_HEIGHT
-    # Further away, with a line to the point.
-    for step in range(4, 15):
-        for sign in (1, -1):
-            yield pixel_x + 24, pixel_y + sign * step * _LINE_HEIGHT
-            yield pixel_x - 24 - width, pixel_y + sign * step * _LINE_HEIGHT
-
-
 def _path_data(places: Sequence[tuple[float, float]]) -> str:
     """Return a path through places; relative steps after the first point, which are shorter."""
     steps = [f"{x - left:.4g} {y - top:.4g}" for (left, top), (x, y) in pairwise(places)]
     start = "M{:g} {:g}".format(*places[0])
     return (start + ("l" + " ".join(steps) if steps else "")).replace(" -", "-")
-
-
-def _overlap(first: Box, second: Box) -> bool:
-    left, top, right, bottom = first
-    return left < second[2] and second[0] < right and top < second[3] and second[1] < bottom
 
 
 class Drawing:
@@ -220,24 +196,12 @@ class Drawing:
 
         A label that does not fit is omitted; the hover text of its mark still has it.
         """
-        occupied = [(x - 5, y - 5, x + 5, y + 5) for x, y in self._marks]
-        for x, y, text in sorted(texts, key=lambda label: -label[1]):
-            pixel_x, pixel_y = self.at(x, y)
-            width = _CHARACTER_WIDTH * len(text)
-            for left, middle in _label_positions(pixel_x, pixel_y, width):
-                box = (left, middle - _LINE_HEIGHT / 2, left + width, middle + _LINE_HEIGHT / 2)
-                if self._fits(box) and not any(_overlap(box, other) for other in occupied):
-                    occupied.append(box)
-                    self._text(left, middle + 3.5, text, "label")
-                    if abs(middle - pixel_y) > _MAX_LINES_AWAY * _LINE_HEIGHT:
-                        near = left if left > pixel_x else left + width
-                        self._line((pixel_x, pixel_y), (round(near, 1), round(middle, 1)), "leader")
-                    break
-
-    def _fits(self, box: Box) -> bool:
-        left, top, right, bottom = box
-        inside = left >= _LEFT and right <= self.width - 2
-        return inside and top >= 0 and bottom <= self.height - _BOTTOM
+        marks = [(*self.at(x, y), text) for x, y, text in texts]
+        inside = _LEFT, 0.0, self.width - 2.0, float(self.height - _BOTTOM)
+        for label in place_labels(marks, self._marks, inside):
+            self._text(label.left, label.middle + 3.5, label.text, "label")
+            if label.leader is not None:
+                self._line(label.point, label.leader, "leader")
 
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""
@@ -272,7 +236,14 @@ class Drawing:
         )
 
     def point(
-        self, x: float, y: float, kind: str, tip: str | None = None, *, shape: str = "circle"
+        self,
+        x: float,
+        y: float,
+        kind: str,
+        tip: str | None = None,
+        *,
+        shape: str = "circle",
+        radius: float | None = None,
     ) -> None:
         """Draw a mark that shows ``tip`` on hover and to arrow keys.
 
@@ -281,6 +252,8 @@ class Drawing:
         pixel_x, pixel_y = self.at(x, y)
         self._marks.append((pixel_x, pixel_y))
         attribute = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
+        if radius is not None:
+            attribute += Markup(' style="r:{:.3g}px"').format(radius)
         self._parts.append(Markup(_SHAPES[shape]).format(kind, pixel_x, pixel_y, attribute))
 
     def slots(self, words: str, values: Mapping[str, Sequence[str]]) -> None:
@@ -342,8 +315,8 @@ def panel(
 
 # Heights of a reliability diagram and of the other figures, in the drawing's units.
 _HEIGHT, _LOW_HEIGHT = 360, 300
-# A bin with fewer rows has a smaller mark: its accuracy is mostly noise.
-_FEW = 10
+# Radii of the marks of bins, whose areas are proportional to rows.
+_LARGEST_RADIUS, _SMALLEST_RADIUS = 4.5, 1.6
 # Axes that the histograms and curves of all calibrators share.
 _BELOW = {
     "x-confidence": Axis("confidence", 0.0, 1.0),
@@ -403,32 +376,22 @@ def _add(
     drawing: Drawing, entry: Entry, outputs: Sequence[str], *, with_tips: bool = False
 ) -> None:
     """Draw outputs: all bands, then the lines with their marks."""
-    shown = {name: filled(entry.pictures.reliability[name]) for name in outputs}
-    for output, bins in shown.items():
-        low = [(point.confidence, point.accuracy_low) for point in bins]
-        high = [(point.confidence, point.accuracy_high) for point in bins]
+    shown = {name: diagram_marks(entry.pictures.reliability[name]) for name in outputs}
+    for output, marks in shown.items():
+        line = [mark for mark in marks if not mark.is_few]
+        low = [(mark.confidence, mark.accuracy_low) for mark in line]
+        high = [(mark.confidence, mark.accuracy_high) for mark in line]
         drawing.area(low, high, f"interval {output}")
-    for output, bins in shown.items():
-        line = [(point.confidence, point.accuracy) for point in bins]
-        drawing.path(line, f"line {output}")
-        for point in bins:
-            tip = _bin_tip(output, point) if with_tips else None
-            few = " few" if point.count < _FEW else ""
-            drawing.point(point.confidence, point.accuracy, output + few, tip)
+    for output, marks in shown.items():
+        line = [mark for mark in marks if not mark.is_few]
+        drawing.path([(mark.confidence, mark.accuracy) for mark in line], f"line {output}")
+        for mark in marks:
+            tip = _bin_tip(output, mark) if with_tips else None
+            radius = max(_LARGEST_RADIUS * math.sqrt(mark.area), _SMALLEST_RADIUS)
+            drawing.point(mark.confidence, mark.accuracy, output, tip, radius=radius)
 
 
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """A bin of a reliability diagram that has rows."""
-
-    count: int
-    confidence: float
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-
-
-def _bin_tip(output: str, point: ReliabilityBin) -> str:
+def _bin_tip(output: str, point: DiagramMark) -> str:
     return (
         f"{output}: confidence {point.confidence:.3f}, accuracy {point.accuracy:.3f} "
         f"[{point.accuracy_low:.3f}, {point.accuracy_high:.3f}], {point.count:,} rows"
@@ -437,20 +400,14 @@ def _bin_tip(output: str, point: ReliabilityBin) -> str:
 
 def reliability_outputs(entry: Entry) -> list[str]:
     """Return the outputs of a diagram, without those whose bins equal an earlier one's."""
-    seen: list[list[ReliabilityBin]] = []
+    seen: list[list[DiagramMark]] = []
     names = []
     for name, bins in entry.pictures.reliability.items():
-        if filled(bins) not in seen:
-            seen.append(filled(bins))
+        marks = diagram_marks(bins)
+        if marks not in seen:
+            seen.append(marks)
             names.append(name)
     return names
-
-
-def filled(reliability: Reliability) -> list[ReliabilityBin]:
-    """Return a diagram's bins that have rows."""
-    vectors = (getattr(reliability, field.name).tolist() for field in fields(ReliabilityBin))
-    bins = (ReliabilityBin(*values) for values in zip(*vectors, strict=True))
-    return [record for record in bins if record.count]
 
 
 def histogram(entry: Entry) -> Markup:
@@ -616,71 +573,36 @@ _LABELLED = 8
 def metric_versus_tpcr(data: ReportData, measure: str) -> Markup:
     """Draw a metric of every output against TPCR; outliers are pinned to the edges."""
     spec = METRICS[measure]
-    rows = data.rows()
-    values = [(_percent_changed(row), row.measures[measure]) for row in rows]
-    y = Axis.robust(spec.axis, [spec.scale * value for _, value in values])
-    shares = [share for share, _ in values if share > 0.0] or [0.0]
+    marks = trade_off(data, measure).marks
+    y = Axis.robust(spec.axis, [mark.value for mark in marks])
+    shares = [mark.changed for mark in marks if mark.changed > 0.0] or [0.0]
     widest = max(map(Axis.robust("", shares).pinned, shares)) or 1.0
     x = Axis("predictions changed (TPCR, %)", -0.04 * widest, 1.06 * widest)
     # Three are side by side, drawn at their displayed width so that text keeps its size.
     drawing = Drawing(x, y, width=330, height=310)
     drawing.band(x.low, -x.low, "zero-band")
-    scatter = _Scatter(drawing, measure)
-    for entry in data.calibrators:
-        scatter.join(entry)
-    order = sorted(rows, key=lambda row: row.measures[measure], reverse=not spec.lower_is_better)
-    named = {(row.key, row.output) for row in order[:_LABELLED]}
-    # The best are drawn last, on top.
-    for row in reversed(order):
-        scatter.mark(row, named=(row.key, row.output) in named)
-    drawing.labels(scatter.labels)
+    for direct, repaired in trade_off(data, measure).pairs:
+        start, end = ((x.pinned(mark.changed), y.pinned(mark.value)) for mark in (direct, repaired))
+        drawing.line(start, end, f"pair {repaired.output}")
+    labels = [_mark(drawing, mark, measure) for mark in marks]
+    drawing.labels(labels[-_LABELLED:])
     return drawing.markup(
         f"{spec.name} against the share of predictions changed, {len(data.calibrators)} "
         f"calibrators; the table above has the same numbers"
     )
 
 
-def _percent_changed(row: OutputRow) -> float:
-    return 0.0 if row.changes is None else 100 * row.changes.tpcr
-
-
-class _Scatter:
-    """Marks on a drawing, pinned to its edges if they lie beyond."""
-
-    def __init__(self, drawing: Drawing, measure: str) -> None:
-        self.drawing, self.measure = drawing, measure
-        self.spec = METRICS[measure]
-        self.labels: list[tuple[float, float, str]] = []
-
-    def _at(self, share: float, value: float) -> tuple[float, float]:
-        return self.drawing.x.pinned(share), self.drawing.y.pinned(self.spec.scale * value)
-
-    def join(self, entry: Entry) -> None:
-        """Draw a line from the direct output to each repair."""
-        share = 100 * entry.changes.tpcr
-        if share > 0:
-            start = self._at(share, entry.direct[self.measure])
-            for output in entry.preserving:
-                end = self._at(0.0, entry.measures(output)[self.measure])
-                self.drawing.line(start, end, f"pair {output}")
-
-    def mark(self, row: OutputRow, *, named: bool) -> None:
-        """Draw one output, with its name if it is one of the best."""
-        share, value = _percent_changed(row), row.measures[self.measure]
-        across, height = self._at(share, value)
-        shown = self.spec.scale * value
-        side = "up" if shown > height else "down" if shown < height else ""
-        text = number(self.measure, value)
-        if not side and share > across:
-            side, text = "right", f"{share:.2f} %"
-        kind, shape = row.output, "circle"
-        if row.output == "original":
-            shape = "cross"
-        elif row.output == "direct" and row.changes is None:
-            kind, shape = "rival", "square"
-        tip = f"{row.name}, {row.output}: {self.spec.short} {number(self.measure, value)}, "
-        tip += f"{share:.2f} % of predictions changed"
-        self.drawing.point(across, height, kind, tip, shape=side or shape)
-        if named:
-            name = option_name(row.key, row.output)
-            self.labels.append((across, height, f"{name} {text}" if side else name))
+def _mark(drawing: Drawing, mark: TradeOffMark, measure: str) -> tuple[float, float, str]:
+    """Draw one output, and return its label; one beyond the axes is pinned to their edge."""
+    metric = METRICS[measure]
+    across, height = drawing.x.pinned(mark.changed), drawing.y.pinned(mark.value)
+    side = "up" if mark.value > height else "down" if mark.value < height else ""
+    text = number(measure, mark.value / metric.scale)
+    shape = {"original": "cross", "rival": "square"}.get(mark.kind, "circle")
+    if not side and mark.changed > across:
+        side, text = "right", f"{mark.changed:.2f} %"
+    tip = f"{mark.name}, {mark.output}: {metric.short} {number(measure, mark.value / metric.scale)}"
+    tip += f", {mark.changed:.2f} % of predictions changed"
+    drawing.point(across, height, mark.kind, tip, shape=side or shape)
+    name = option_name(mark.key, mark.output)
+    return across, height, f"{name} {text}" if side else name

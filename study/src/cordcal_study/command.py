@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def study(
     file: Annotated[Path, typer.Argument(help="The study file (TOML).")],
     output: Annotated[
-        Path, typer.Option("--output", help="Folder for tables, figures and the index.")
+        Path, typer.Option("--output", "-o", help="Folder for tables, figures and the index.")
     ],
     data: Annotated[
         Path | None,
