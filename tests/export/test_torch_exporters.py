@@ -1,4 +1,4 @@
-"""torch's exporters, with the module alone and behind a network: it works, or one sentence helps."""
+"""torch's exporters, the module alone and behind a network: it works, or one sentence helps."""
 
 from __future__ import annotations
 
