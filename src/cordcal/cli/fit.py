@@ -189,6 +189,8 @@ def fit(
             model.certify(*held_out_rows, error, by="class" if by_class else None)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
+    if measures is not None:
+        model.measured_ = measures.for_file()
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -255,8 +257,8 @@ def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
     from cordcal.report.tables import number
 
     lines = []
-    for key, change in measures.change.items():
-        metric = METRICS[key]
+    for key in ("nll", "ece"):
+        metric, change = METRICS[key], measures.change[key]
         before, after = number(key, measures.original[key]), number(key, measures.repaired[key])
         low, high = (metric.write(end, signed=True) for end in (change.low, change.high))
         difference = number(key, change.estimate, signed=True)
