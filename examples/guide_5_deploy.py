@@ -49,6 +49,16 @@ pixels = PreservingModule(model, axis=1)
 print(pixels(torch.zeros(2, 5, 4, 4)).shape)
 
 # %%
+# ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` take the module within your network:
+batch = torch.export.Dim("batch")
+program = torch.export.export(served.eval(), (inputs[:2],), dynamic_shapes=({0: batch},))
+print(torch.equal(program.module()(inputs[:7]), served(inputs[:7])))
+
+# %%
+# ``torch.onnx.export`` and ``torch.jit.script`` refuse it, with a pointer to what follows: torch's
+# ONNX optimiser drops numbers near zero, which here keep predictions. It does so in an exported
+# program too, where the module cannot object, so export the network alone.
+#
 # As an ONNX file
 # ---------------
 # :func:`~cordcal.onnx.export` writes one graph with the outputs ``direct``, ``repaired`` and

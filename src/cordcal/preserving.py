@@ -202,6 +202,8 @@ class PreservingCalibrator(Estimator):
     learnt_rule_: LearntRule | None = None
     confidence_: ConfidenceGap | None = None
     certificate_: Certificate | None = None
+    # Metrics on rows held out, as `cordcal fit` stores them for the model card.
+    measured_: dict[str, Any] | None = None
     # Digests of rows of the fit, by their scores or by ids; None for models without them.
     _fit_rows: npt.NDArray[np.uint64] | None = None
     _fit_ids = False
@@ -435,6 +437,7 @@ class PreservingCalibrator(Estimator):
             _label_names=label_names,
             needs_prediction_=prediction_given,
             certificate_=None,
+            measured_=None,
             _fit_rows=None,
         )
         return self
@@ -1079,6 +1082,8 @@ class PreservingCalibrator(Estimator):
         if self._fit_rows is not None:
             arrays["fit_rows"] = self._fit_rows
             meta["fit_ids"] = self._fit_ids
+        if self.confidence_ is not None:
+            meta["confidence"] = self.confidence_.to_dict()
         if self.certificate_ is not None:
             meta["certificate"] = self.certificate_.to_state()
         return arrays, meta
@@ -1120,6 +1125,8 @@ class PreservingCalibrator(Estimator):
         model.scores_from_ = meta.get("scores_from")
         model._fit_rows = arrays.get("fit_rows")
         model._fit_ids = bool(meta.get("fit_ids", False))
+        if "confidence" in meta:
+            model.confidence_ = ConfidenceGap.from_state(meta["confidence"])
         if "certificate" in meta:
             certificate = Certificate.from_state(meta["certificate"])
             if certificate.model != model.digest():

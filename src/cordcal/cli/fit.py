@@ -230,6 +230,8 @@ def fit(
             model.certify(later_rows.scores, later_rows.labels, error, by=by, **later_rows.others())
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
+    if measures is not None:
+        model.measured_ = measures.for_file()
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -333,8 +335,8 @@ def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
     from cordcal.report.tables import number
 
     lines = []
-    for key, change in measures.change.items():
-        metric = METRICS[key]
+    for key in ("nll", "ece"):
+        metric, change = METRICS[key], measures.change[key]
         before, after = number(key, measures.original[key]), number(key, measures.repaired[key])
         low, high = (metric.write(end, signed=True) for end in (change.low, change.high))
         difference = number(key, change.estimate, signed=True)

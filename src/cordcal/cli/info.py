@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal._errors import printable
+from cordcal._errors import InputError, printable
 from cordcal.cli._console import echo, show, show_json
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -24,19 +24,26 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add_command(app, info, "info scores.npz")
+    add_command(app, info, "info scores.npz", "info model.safetensors --card")
 
 
 @with_input_options(*TEXT_OPTIONS)
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
     inputs: InputOptions = DEFAULT_INPUTS,
+    card: Annotated[
+        bool,
+        typer.Option("--card", help="Print the model card of a model file, as Markdown."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show what a file contains (scores, answers, a model, a graph, a report) and its problems."""
     from cordcal.files import inspect
     from cordcal.llm import inspect_answers
 
+    if card:
+        _show_card(file, json=json)
+        return
     contents: dict[str, Any] | None = _describe_state(file) or inspect_answers(file)
     if contents is None:
         text = inputs.text_options()
@@ -56,6 +63,15 @@ def info(
         echo(f"next step: {contents['next_step']}")
     if contents.get("then") is not None:
         echo(f"then: {contents['then']}")
+
+
+def _show_card(file: str, *, json: bool) -> None:
+    from cordcal.report.card import model_card
+
+    if json:
+        raise InputError("--card", "is Markdown", "leave out --json")
+    for line in model_card(file).splitlines():
+        echo(line)
 
 
 def _describe_state(path: str) -> dict[str, Any] | None:

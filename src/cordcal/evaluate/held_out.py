@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,12 @@ from cordcal.evaluate.statistics import interval_of, resampled
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities
 from cordcal.preserving import PreservingCalibrator
+from cordcal.repair import ConfidenceGap
 
 # From this many entries on, one fold has enough rows and five more fits take too long.
 _MANY_ENTRIES = 1_000_000
-# The metrics that are shown, and how often they are resampled.
-_SHOWN, _RESAMPLES = ("nll", "ece"), 500
+# The metrics whose change has an interval, and how often they are resampled.
+_COMPARED, _RESAMPLES = ("nll", "brier", "ece"), 500
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class HeldOutMeasures(Record):
     original, repaired : mapping of str to float
         The metrics of both, over all held-out rows.
     change : mapping of str to Interval
-        Repaired minus original of NLL and ECE, with the 95 % bootstrap interval.
+        Repaired minus original of NLL, Brier score and ECE, with the 95 % bootstrap interval.
+    confidence : ConfidenceGap
+        Confidence minus accuracy before and after.
     """
 
     n: int
@@ -46,6 +50,21 @@ class HeldOutMeasures(Record):
     original: Measures
     repaired: Measures
     change: Mapping[str, Interval]
+    confidence: ConfidenceGap
+
+    def for_file(self) -> dict[str, Any]:
+        """Return what a model file stores (``measured_``)."""
+        metrics = {
+            key: {
+                "before": self.original[key],
+                "after": self.repaired[key],
+                "change": [change.estimate, change.low, change.high],
+            }
+            for key, change in self.change.items()
+        }
+        before, after = list(self.confidence.before), list(self.confidence.after)
+        gap = {"before": before, "after": after}
+        return {"rows": self.n, "fits": self.fits, "metrics": metrics, "confidence": gap}
 
 
 def measure_held_out(
@@ -135,16 +154,19 @@ def measure_held_out(
         [np.arange(len(rows))],
         len(rows),
         resamples=_RESAMPLES,
-        measures=_SHOWN,
+        measures=_COMPARED,
         clusters=None if cluster is None else np.unique(cluster[rows], return_inverse=True)[1],
     )
     change = {}
-    for metric in _SHOWN:
+    for metric in _COMPARED:
         estimate = values["repaired"][metric] - values["original"][metric]
         differences = drawn["repaired"][metric] - drawn["original"][metric]
         # Resamples repeat rows, which inflates binned errors: shift by this bias.
         change[metric] = interval_of(estimate, differences - differences.mean() + estimate)
-    return HeldOutMeasures(len(rows), fits, values["original"], values["repaired"], change)
+    prediction = scores[rows].argmax(axis=1)
+    original, after = outputs["original"], outputs["repaired"]
+    gap = ConfidenceGap.of(original, after, after, prediction, truth[rows], weight, at_bound=0.0)
+    return HeldOutMeasures(len(rows), fits, values["original"], values["repaired"], change, gap)
 
 
 def _predict_fold(

@@ -4,7 +4,7 @@ Those look for types to promote, which takes several times as long as a small op
 """
 
 from array_api_compat.torch import *  # noqa: F403
-from torch import Tensor, amax, amin, where
+from torch import Tensor, amax, amin, cumsum, gather, where
 from torch import sum as _sum
 
 # torch's registries fail when doctest inspects them, and no expression uses them.
@@ -27,4 +27,14 @@ def min(x: Tensor, *, axis: int, keepdims: bool = False) -> Tensor:
     return amin(x, dim=axis, keepdim=keepdims)
 
 
-__all__ = ["max", "min", "sum", "where"]
+def take_along_axis(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
+    """Return the entries at indices, which are not negative, along an axis."""
+    return gather(x, axis, indices)
+
+
+def cumulative_sum(x: Tensor, *, axis: int) -> Tensor:
+    """Return the sums up to each entry along an axis."""
+    return cumsum(x, dim=axis)
+
+
+__all__ = ["cumulative_sum", "max", "min", "sum", "take_along_axis", "where"]

@@ -31,6 +31,7 @@ except ImportError as error:
         "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"
     ) from error
 
+_ONNX_CALL = "cordcal.onnx.export(model, path, behind=network_path)"
 # A table, because torch.compile cannot trace the name of a dtype.
 _FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}
 
@@ -46,7 +47,10 @@ class PreservingModule(nn.Module):
     nothing wider), also under autocast.  The fitted values are buffers, which keep that
     precision when a model is cast to half.
 
-    The module supports ``torch.compile(fullgraph=True)`` and ``torch.export``.  It never
+    The module supports ``torch.compile(fullgraph=True)``, ``torch.export`` and
+    ``torch.jit.trace``, alone and within a network.  It refuses ``torch.onnx.export``, which drops
+    small constants that keep predictions, and ``torch.jit.script``: `cordcal.onnx.export` with
+    ``behind=`` joins the network's graph and the model, and checks the result.  The module never
     synchronises with the device, so it does not validate rows: NaN in, NaN out.
 
     Parameters
@@ -158,8 +162,18 @@ class PreservingModule(nn.Module):
         )
         return act.reshape(logits.movedim(self.axis, -1).shape[:-1])
 
+    def __prepare_scriptable__(self) -> Self:
+        """Refuse ``torch.jit.script``, which calls this first."""
+        raise InputError(
+            "PreservingModule",
+            "cannot go through torch.jit.script, which cannot read its expressions",
+            f"use torch.export.export, or {_ONNX_CALL} for a graph that needs no Python",
+        )
+
     def extra_repr(self) -> str:
         """Return the calibrator, input and repair for the module's repr."""
+        # The exporter shows a module before it captures it, where no handler rewords the error.
+        _refuse_onnx_export()
         recipe = self._recipe
         return (
             f"{recipe.calibrator.key}, input={recipe.input}, classes={recipe.classes}, "
@@ -168,6 +182,7 @@ class PreservingModule(nn.Module):
 
     def _rows(self, logits: Tensor) -> Tensor:
         """Check the logits and return them as a matrix with one row per class vector."""
+        _refuse_onnx_export()
         axis, classes = self.axis, self._recipe.classes
         if not isinstance(logits, Tensor):
             raise InputError(
@@ -218,6 +233,16 @@ class PreservingModule(nn.Module):
 
         super()._apply(move, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def _refuse_onnx_export() -> None:
+    if torch.onnx.is_in_onnx_export():
+        raise InputError(
+            "PreservingModule",
+            "cannot go through torch.onnx.export, whose optimiser drops what keeps predictions "
+            "exact",
+            f"export the network without it, then write both with {_ONNX_CALL}",
+        )
 
 
 def _widest(device: torch.device) -> torch.dtype:

@@ -20,6 +20,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
+from cordcal._version import __version__
 from cordcal.files.disk import check_local, replacing
 
 State = TypeVar("State")
@@ -45,6 +46,11 @@ def _is_number(value: Any) -> bool:
 
 def _is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_interval(value: Any) -> bool:
+    """Whether a value is an estimate with the two ends of its interval."""
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_number, value))
 
 
 # How to check a field of a dataclass, by its declared type.
@@ -219,7 +225,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     ----------
     model : CORD, Lift, PreservingCalibrator or a calibrator of cordcal
         What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
-        the scores from (``score_columns_``) are stored with it.  Of a
+        the scores from (``score_columns_``), and the metrics that it measured on rows held out
+        (``measured_``), are stored with it.  Of a
         `cordcal.sklearn.PreservingCalibratedClassifierCV` the calibration is stored
         (``to_calibrator()``).  The estimator is not in the file: keep it in its own format, and
         pass its scores to the loaded model.
@@ -245,7 +252,12 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     kind = _kind_of(model)
     tensors, body = model.to_state()
     patterns = getattr(model, "score_columns_", None)
-    extra_metadata = {} if patterns is None else {"columns": json.dumps(list(patterns))}
+    extra_metadata = {"cordcal": __version__}
+    if patterns is not None:
+        extra_metadata["columns"] = json.dumps(list(patterns))
+    measured = getattr(model, "measured_", None)
+    if measured is not None:
+        extra_metadata["measured"] = json.dumps(measured, allow_nan=False, sort_keys=True)
     write_state(path, kind, tensors, body, overwrite=overwrite, **extra_metadata)
 
 
@@ -368,7 +380,26 @@ def load(path: str | os.PathLike[str]) -> Any:
         ) from error
     if "columns" in metadata:
         model.score_columns_ = _parse_patterns(metadata["columns"], name)
+    if "measured" in metadata:
+        model.measured_ = _parse_measured(metadata["measured"], name)
     return model
+
+
+def facts_of(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return what a model file says of itself: ``version``, ``digest`` and the writing ``cordcal``.
+
+    Parameters
+    ----------
+    path : path
+        The model file, which `load` has accepted.
+
+    Returns
+    -------
+    facts : dict of str to str
+        ``cordcal`` is missing in files that do not say it.
+    """
+    metadata = _open_model(path)[1]
+    return {name: metadata[name] for name in ("version", "digest", "cordcal") if name in metadata}
 
 
 def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, NumPyArray], dict[str, str]]:
@@ -401,6 +432,26 @@ def _parse_patterns(text: str, name: str) -> tuple[str, ...]:
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
         raise InputError(name, "has a damaged field columns", _SAVE_AGAIN)
     return tuple(patterns)
+
+
+def _parse_measured(text: str, name: str) -> dict[str, Any]:
+    """Return the metrics of held-out rows, checked."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    record = CheckedFields(name, values, "measured.")
+    record.get("rows", "count", _is_count)
+    record.get("fits", "count", _is_count)
+    metrics = record.record("metrics")
+    for key in metrics.values:
+        metric = metrics.record(key)
+        metric.get("before", "finite number", _is_number)
+        metric.get("after", "finite number", _is_number)
+        metric.get("change", "interval", _is_interval)
+    for moment in ("before", "after"):
+        record.record("confidence").get(moment, "interval", _is_interval)
+    return record.values
 
 
 def _try_out(model: Any) -> None:

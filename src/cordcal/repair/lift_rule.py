@@ -170,7 +170,7 @@ def pool(
     curve: Curve, mass: Array, rest: Array, *, xp: Namespace | None = None
 ) -> tuple[Array, Array]:
     """Return s and 1 − s, with one value for all confidences up to ``pooled_below``."""
-    if np.ndim(curve.pooled) == 0 and curve.pooled == 0.0:
+    if isinstance(curve.pooled, float) and curve.pooled == 0.0:
         return mass, rest
     xp = namespace(mass) if xp is None else xp
     low = mass <= curve.pooled_below

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -372,6 +373,24 @@ class ConfidenceGap(Record):
             direct_nll=loss(direct),
             repaired_nll=loss(repaired),
             repair=repair,
+        )
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> ConfidenceGap:
+        """Rebuild what `to_dict` returned."""
+        before, after = (
+            (float(estimate), float(low), float(high))
+            for estimate, low, high in (state["before"], state["after"])
+        )
+        return cls(
+            n=int(state["n"]),
+            accuracy=float(state["accuracy"]),
+            before=before,
+            after=after,
+            at_bound=float(state["at_bound"]),
+            direct_nll=float(state["direct_nll"]),
+            repaired_nll=float(state["repaired_nll"]),
+            repair=state["repair"],
         )
 
     @property
