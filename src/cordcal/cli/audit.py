@@ -10,12 +10,14 @@ import typer
 
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import audit_in_parts, open_pair
+from cordcal.cli._inputs import audit_in_parts, open_pair, read_groups
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
     AllOption,
     ForceOption,
+    GroupsColumnOption,
+    GroupsOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -70,6 +72,8 @@ def audit(
             help="Model file of a repair fitted on other rows; by default one is fitted here.",
         ),
     ] = None,
+    groups: GroupsOption = None,
+    groups_column: GroupsColumnOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,
@@ -86,8 +90,11 @@ def audit(
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, inputs, kind=input)
     names = first.class_names or second.class_names
+    by_group = read_groups(groups, groups_column, original, inputs=inputs)
     if scheduler is not None:
-        result = audit_in_parts(first, second, scheduler, repair=repair, on_error=treatment)
+        result = audit_in_parts(
+            first, second, scheduler, repair=repair, groups=by_group, on_error=treatment
+        )
     else:
         from cordcal.evaluate.audit_files import audit_files
 
@@ -97,6 +104,7 @@ def audit(
                 second,
                 class_names=names,
                 repair=repair,
+                groups=by_group,
                 on_error=treatment,
                 progress=progress,
             )
@@ -104,9 +112,17 @@ def audit(
     if report is not None:
         _write_report(result, report, first.path, second.path, names, force=force)
     if json:
-        show_json(result.audit.to_dict())
+        reports = [group.to_dict() for group in result.pictures.groups]
+        show_json({**result.audit.to_dict(), "groups": reports})
     else:
         show(result.audit, wide=all_rows)
+        if result.pictures.groups:
+            from cordcal.report.terminal import group_table
+
+            table = group_table(
+                result.pictures.groups, "repaired", "repaired", result.audit.n_classes
+            )
+            show(table, wide=all_rows)
         if report is not None:
             echo(f"Report  {report}")
     if strict and result.audit.caveats:

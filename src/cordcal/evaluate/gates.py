@@ -19,6 +19,7 @@ from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Vector
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
+    MAX_GROUPS,
     as_groups,
     check_predictions,
     rows_by_group,
@@ -26,7 +27,8 @@ from cordcal._validation.labels import (
 from cordcal._validation.table import match
 from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
 from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
-from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
+from cordcal.evaluate.pictures import by_group
+from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate, GroupReport
 from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,
@@ -225,6 +227,9 @@ class Checked:
         Predictions that would differ if the probabilities were rounded to four decimals.
     caveats : tuple of str
         Reasons to doubt bounds and intervals.
+    groups : tuple of GroupReport
+        The metrics of each group, as of the output ``"direct"``, the worst first; empty without
+        labels, or with more groups than a table can hold.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -236,6 +241,7 @@ class Checked:
     baseline: Baseline | None = field(compare=False, repr=False)
     n_moved_by_rounding: int = 0
     caveats: tuple[str, ...] = ()
+    groups: tuple[GroupReport, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -257,6 +263,7 @@ class Checked:
             "certified": [rate.to_dict() for rate in self.certified],
             "target": None if self.target is None else self.target.to_dict(),
             "caveats": list(self.caveats),
+            "groups": [group.to_dict() for group in self.groups],
         }
 
     def to_junit(self, properties: Mapping[str, str] | None = None) -> str:
@@ -426,7 +433,18 @@ def check(
         current,
         _moved_by_rounding(matrix),
         _caveats(current, number),
+        _groups(current, groups),
     )
+
+
+def _groups(current: Baseline | None, groups: Any) -> tuple[GroupReport, ...]:
+    """Return the metrics of each group."""
+    if current is None or groups is None:
+        return ()
+    names = as_groups(groups, len(current.rows.labels)).astype(str)
+    if len(np.unique(names)) > MAX_GROUPS:
+        return ()
+    return by_group(names, {"direct": current.rows}, current.rows.prediction)
 
 
 def _caveats(current: Baseline | None, clusters: Classes | None) -> tuple[str, ...]:
