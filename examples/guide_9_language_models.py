@@ -126,8 +126,14 @@ for subject in subjects:
 
 # %%
 # One calibrator for all subjects is calibrated on average over them: too confident in the hard
-# ones, not confident enough in the easy ones. Where that matters and there are a few hundred
-# questions each, fit one per subject.
+# ones, not confident enough in the easy ones. Pass the subject as context, and it learns that, too,
+# from as many questions as there are; :doc:`guide_15_context` does it, also with the answers of a
+# second model:
+aware = cordcal.PreservingCalibrator(class_names=answers.class_names)
+aware.fit(scores[:half], labels[:half], context={"subject": groups[:half]})
+after = aware.predict_proba(scores[half:], context={"subject": groups[half:]})
+for subject in subjects:
+    describe(subject, groups[half:] == subject)
 #
 # Abstaining
 # ----------
@@ -246,6 +252,12 @@ print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "
 #
 # On real models
 # --------------
+# MMLU by subject, answered by Llama 3.1 70B instruct: 5,000 questions to fit, 5,000 others to
+# evaluate, means over two random splits (``benchmarks/context.py``, which names what was looked at
+# before). The mean distance of confidence and accuracy per subject is 5.2 points by the scores
+# alone and 3.2 with the subject as context; the log loss of "the answer is right" goes from 0.354
+# to 0.342.
+#
 # Five models answer 10,000 questions with six options about the emotion of a text; two options
 # ("I don't know", "none of the above") are never right. Half of the questions are used to fit, the
 # other half to evaluate, as means over five random splits; every answer is kept

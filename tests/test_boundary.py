@@ -102,11 +102,12 @@ def _(_: str, scores: Any) -> Any:
 @case(
     *("cordcal.PreservingCalibrator.predict_proba", "cordcal.PreservingCalibrator.direct_proba"),
     *("cordcal.PreservingCalibrator.predict_both", "cordcal.PreservingCalibrator.predict"),
+    "cordcal.PreservingCalibrator.explain",
     scores="logits",
 )
 def _(name: str, scores: Any) -> Any:
     result = getattr(model(), name.rpartition(".")[2])(scores)
-    return getattr(result, "repaired", result)
+    return getattr(result, "repaired", getattr(result, "repaired_mass", result))
 
 
 def fitted_repair(name: str, rule: object = (1.0, 2.0, 0.5, 1.5)) -> CORD | Lift:

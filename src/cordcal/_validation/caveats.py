@@ -476,7 +476,9 @@ def _column_caveat(
     argument: str, values: NumPyArray, prediction: Predictions, labels: Labels
 ) -> Caveat | None:
     """Detect a column that is the same in all rows, or that determines the labels."""
-    present = np.array([value is not None and value == value for value in values], dtype=bool)
+    present = values == values
+    if values.dtype == object:
+        present = np.array([value is not None for value in values], dtype=bool)
     _, codes, counts = np.unique(values[present], return_inverse=True, return_counts=True)
     if len(counts) == 1:
         return Caveat(

@@ -18,6 +18,8 @@ from cordcal.cli._options import (
     AllOption,
     ClusterColumnOption,
     ForceOption,
+    GroupsColumnOption,
+    GroupsOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -73,6 +75,8 @@ def audit(
         ),
     ] = None,
     cluster_column: ClusterColumnOption = None,
+    groups: GroupsOption = None,
+    groups_column: GroupsColumnOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,
@@ -89,12 +93,15 @@ def audit(
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, inputs, kind=input)
     names = first.class_names or second.class_names
+    by_group = read_groups(groups, groups_column, original, inputs=inputs)
     if scheduler is not None:
         if cluster_column is not None:
             raise InputError(
                 "--cluster-column", "is not available with --scheduler", "leave one of them out"
             )
-        result = audit_in_parts(first, second, scheduler, repair=repair, on_error=treatment)
+        result = audit_in_parts(
+            first, second, scheduler, repair=repair, groups=by_group, on_error=treatment
+        )
     else:
         from cordcal.evaluate.audit_files import audit_files
 
@@ -104,6 +111,7 @@ def audit(
                 second,
                 class_names=names,
                 repair=repair,
+                groups=by_group,
                 on_error=treatment,
                 clusters=read_groups(None, cluster_column, original, inputs=inputs),
                 progress=progress,
@@ -112,9 +120,17 @@ def audit(
     if report is not None:
         _write_report(result, report, first.path, second.path, names, force=force)
     if json:
-        show_json(result.audit.to_dict())
+        reports = [group.to_dict() for group in result.pictures.groups]
+        show_json({**result.audit.to_dict(), "groups": reports})
     else:
         show(result.audit, wide=all_rows)
+        if result.pictures.groups:
+            from cordcal.report.terminal import group_table
+
+            table = group_table(
+                result.pictures.groups, "repaired", "repaired", result.audit.n_classes
+            )
+            show(table, wide=all_rows)
         if report is not None:
             echo(f"Report  {report}")
     if strict and result.audit.caveats:

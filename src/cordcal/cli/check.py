@@ -13,7 +13,7 @@ import typer
 
 import cordcal
 from cordcal._errors import InputError
-from cordcal.cli._console import echo, echo_info, show_json
+from cordcal.cli._console import echo, echo_info, show, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
 from cordcal.cli._inputs import check_same_shape, read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
@@ -255,6 +255,11 @@ def check(
                     "order? If the model has a rule of class weights, pass it as --model"
                 )
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
+        if result.groups:
+            from cordcal.report.terminal import group_table
+
+            classes = scores.values.shape[1]
+            show(group_table(result.groups, "direct", "the probabilities", classes))
         if sentence:
             echo(sentence)
         if result.certificate is not None:

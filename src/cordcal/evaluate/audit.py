@@ -23,7 +23,7 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_groups, check_predictions, check_weights
+from cordcal._validation.labels import as_groups, check_predictions, check_weights, few_groups
 from cordcal._validation.names import (
     Name,
     check_class_names,
@@ -409,8 +409,13 @@ class AuditStream:
             columns["prediction"], columns["direct_prediction"], labels, weight, names
         )
 
-    def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
-        """Return the data of the report's figures; call `result` first."""
+    def pictures(
+        self, class_names: Sequence[str] | None = None, groups: ArrayLike = None
+    ) -> Pictures:
+        """Return the data of the report's figures; call `result` first.
+
+        ``groups`` has an entry for every row, also for those that are missing between others.
+        """
         columns, changed = self._concatenate(class_names)
         confidences = {
             "original": columns["original_confidence"],
@@ -419,7 +424,15 @@ class AuditStream:
         }
         masses = {name: columns[name] for name in _OUTPUTS}
         rows = columns.get("row")
-        return pictures_of_rows(changed, masses, confidences, self._results, rows)
+        names = None
+        if groups is not None:
+            if changed.labels is None:
+                raise InputError("groups", "need labels", "pass the labels, too")
+            seen = self.rows if rows is None else int(rows.max()) + 1
+            # Where rows were skipped, some may be missing at the end, too.
+            names = few_groups(groups, seen if seen == self.rows else max(seen, len(groups)))
+            names = names if rows is None else names[rows]
+        return pictures_of_rows(changed, masses, confidences, self._results, rows, names)
 
     def result(
         self,

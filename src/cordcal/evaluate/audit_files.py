@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Kind, NumPyArray
+from cordcal._numeric.types import ArrayLike, Kind, NumPyArray
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.results import Pictures
@@ -116,6 +116,7 @@ def audit_files(
     *,
     class_names: Sequence[str] | None = None,
     repair: CORD | Lift | None = None,
+    groups: ArrayLike = None,
     on_error: OnError = "stop",
     resamples: int = 1000,
     clusters: NumPyArray | None = None,
@@ -133,6 +134,8 @@ def audit_files(
         come from whichever has them, weights from the first.
     class_names, repair, resamples, clusters
         As for `audit`.
+    groups : array_like of shape (n,), optional
+        The group of each row of the files, for metrics per group; they need labels.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
     progress : callable, optional
@@ -165,6 +168,7 @@ def audit_files(
         noticed=noticed,
         resamples=resamples,
         clusters=clusters,
+        groups=groups,
     )
 
 
@@ -204,6 +208,7 @@ def finish_audit(
     noticed: Sequence[str] = (),
     resamples: int = 1000,
     clusters: NumPyArray | None = None,
+    groups: ArrayLike = None,
 ) -> AuditedFiles:
     """Return the audit of all rows that a stream has seen."""
     audit = total.result(
@@ -213,7 +218,8 @@ def finish_audit(
         resamples=resamples,
         clusters=clusters,
     )
-    return AuditedFiles(audit, total.pictures(class_names), str(total.fingerprint), skipped)
+    pictures = total.pictures(class_names, groups)
+    return AuditedFiles(audit, pictures, str(total.fingerprint), skipped)
 
 
 # Parts.
@@ -299,6 +305,7 @@ def audit_parts(
     inputs: Sequence[AuditPart],
     *,
     repair: CORD | Lift | None = None,
+    groups: ArrayLike = None,
     on_error: OnError = "stop",
     run: Run = run_locally,
 ) -> AuditedFiles:
@@ -312,6 +319,8 @@ def audit_parts(
         What to audit.
     repair : CORD or Lift, optional
         A fitted repair; by default one is fitted on all parts.
+    groups : array_like, optional
+        The group of each row of all parts, as for `audit_files`.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
     run : callable
@@ -333,4 +342,5 @@ def audit_parts(
     numbered = list(zip(inputs, firsts, strict=True))
     total, skipped = merge_audits(fitted, run(_AuditPart(readers, fitted, on_error), numbered))
     names = next((part.class_names for part in described if part.rows), None)
-    return finish_audit(total, skipped, class_names=names, fitted_here=repair is None)
+    fitted_here = repair is None
+    return finish_audit(total, skipped, class_names=names, fitted_here=fitted_here, groups=groups)

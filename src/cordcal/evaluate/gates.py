@@ -19,6 +19,7 @@ from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Vector
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
+    MAX_GROUPS,
     as_groups,
     check_predictions,
     cluster_numbers,
@@ -28,7 +29,8 @@ from cordcal._validation.table import match
 from cordcal.certification import Recheck
 from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
 from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
-from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate
+from cordcal.evaluate.pictures import by_group
+from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate, GroupReport
 from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,
@@ -229,6 +231,9 @@ class Checked:
         Reasons to doubt bounds and intervals.
     certificate : Recheck or None
         The answer about the model's certificate, if the command was asked for it.
+    groups : tuple of GroupReport
+        The metrics of each group, as of the output ``"direct"``, the worst first; empty without
+        labels, or with more groups than a table can hold.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -241,6 +246,7 @@ class Checked:
     n_moved_by_rounding: int = 0
     caveats: tuple[str, ...] = ()
     certificate: Recheck | None = None
+    groups: tuple[GroupReport, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -263,6 +269,7 @@ class Checked:
             "target": None if self.target is None else self.target.to_dict(),
             "caveats": list(self.caveats),
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
+            "groups": [group.to_dict() for group in self.groups],
         }
 
     def _answers(self) -> list[tuple[str, Outcome, str]]:
@@ -438,7 +445,18 @@ def check(
         current,
         _moved_by_rounding(matrix),
         _caveats(current, number),
+        _groups(current, groups),
     )
+
+
+def _groups(current: Baseline | None, groups: Any) -> tuple[GroupReport, ...]:
+    """Return the metrics of each group."""
+    if current is None or groups is None:
+        return ()
+    names = as_groups(groups, len(current.rows.labels)).astype(str)
+    if len(np.unique(names)) > MAX_GROUPS:
+        return ()
+    return by_group(names, {"direct": current.rows}, current.rows.prediction)
 
 
 def _caveats(current: Baseline | None, clusters: Classes | None) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -507,6 +507,8 @@ class _Problem:
     wrong: Flags
     weight: Vector
     strength: Vector
+    # The loss of the rows at the latest parameters, which does not depend on the strengths.
+    latest: dict[bytes, Evaluated] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -580,17 +582,28 @@ class _Problem:
 
     def evaluate(self, theta: Vector) -> Evaluated:
         """Return the penalised loss, the gradient and the Hessian."""
+        key = theta.tobytes()
+        if key not in self.latest:
+            terms = self._evaluate_rows(theta)
+            self.latest.clear()
+            self.latest[key] = terms
+        loss, gradient, hessian = self.latest[key]
         away = theta - self.identity
+        value = loss + 0.5 * float((self.strength * away * away).sum())
+        return value, gradient + self.strength * away, hessian + np.diag(self.strength)
+
+    def _evaluate_rows(self, theta: Vector) -> Evaluated:
+        """Return the loss of the rows, its gradient and its Hessian."""
         loss, error, curvature = logistic_terms(self.log_odds(theta), self.wrong, self.weight)
         dense = len(self.dense)
-        gradient = self.strength * away
-        gradient[:dense] += (self.dense * error).sum(axis=1)
-        hessian = np.diag(self.strength)
+        gradient = np.zeros(len(theta))
+        gradient[:dense] = (self.dense * error).sum(axis=1)
+        hessian = np.zeros((len(theta), len(theta)))
         bend = self.dense * curvature
-        hessian[:dense, :dense] += bend @ self.dense.T
+        hessian[:dense, :dense] = bend @ self.dense.T
         for at, codes in self.codes:
             width = at.stop - at.start
-            gradient[at] += np.bincount(codes, error, width)
+            gradient[at] = np.bincount(codes, error, width)
             sums = np.stack([np.bincount(codes, row, width) for row in bend])
             hessian[:dense, at] += sums
             hessian[at, :dense] += sums.T
@@ -601,8 +614,7 @@ class _Problem:
             sums = np.bincount(pairs, curvature, shape[0] * shape[1]).reshape(shape)
             hessian[at, other_at] += sums
             hessian[other_at, at] += sums.T
-        value = loss + 0.5 * float((self.strength * away * away).sum())
-        return value, gradient, hessian
+        return loss, gradient, hessian
 
     def solve(self, start: Vector, settled: float = SETTLED) -> Vector:
         """Return the optimal parameters, with α and β at least zero."""

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from cordcal._errors import option_text, printable
 from cordcal._validation.caveats import Caveat
-from cordcal.evaluate.results import ORIGINAL, Measures, OutputRow, ReportData, points
+from cordcal.evaluate.results import (
+    ORIGINAL,
+    GroupReport,
+    Measures,
+    OutputRow,
+    ReportData,
+    points,
+)
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 from cordcal.report.tables import columns, number, option_name, sorted_rows
@@ -421,15 +428,31 @@ def gaps_table(data: ReportData) -> FittingTable | None:
 
 def groups_table(data: ReportData) -> FittingTable | None:
     """Return the groups of the recommended calibrator, the worst first; None without groups."""
-    from rich.text import Text
-
     # Every calibrator has the original's measures, in case that is recommended.
     key, output = data.recommended or data.default or ORIGINAL
     entry = next((entry for entry in data.calibrators if entry.key == key), data.calibrators[0])
     groups = entry.pictures.groups
-    if not groups:
-        return None
+    return group_table(groups, output, option_name(key, output), data.n_classes) if groups else None
+
+
+def group_table(
+    groups: Sequence[GroupReport], output: str, name: str, classes: int
+) -> FittingTable:
+    """Return metrics per group, the worst first.
+
+    Parameters
+    ----------
+    groups : sequence of GroupReport
+        The groups, in their order.
+    output, name : str
+        The output to show, next to the original if that was measured, and what it is called.
+    classes : int
+        The number of classes, for the accuracy of guessing.
+    """
+    from rich.text import Text
+
     shown = ("nll", "ece")
+    has_original = "original" in groups[0].measures
     others = len(groups) - _MAX_GROUPS
     table = FittingTable(
         [
@@ -438,13 +461,14 @@ def groups_table(data: ReportData) -> FittingTable | None:
             TerminalColumn("Accuracy"),
             *(TerminalColumn(metric.upper()) for metric in shown),
         ],
-        caption=f"{option_name(key, output)}, before → after; the worst group by NLL first; "
-        f"guessing is right in {100 / data.n_classes:.1f} %",
-        hint=f"--report shows {others} more groups" if others > 0 else "",
+        caption=f"{name}{', before → after' if has_original else ''}; the worst group by NLL "
+        f"first; guessing is right in {100 / classes:.1f} %",
+        hint=f"--report or --json shows {others} more groups" if others > 0 else "",
     )
     for group in groups[:_MAX_GROUPS]:
-        before = group.measures["original"]
-        after = group.measures.get(output, before)
+        measures = group.measures
+        before = measures.get("original", measures.get(output, {}))
+        after = measures.get(output, before)
         cells = (
             group.name,
             f"{group.n:,}",
