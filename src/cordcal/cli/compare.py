@@ -172,12 +172,6 @@ def _parts(
 
     The third value is the row numbers of the last file if rows may be skipped.
     """
-    if evaluation is None and set(inputs.used()) <= {"--key"} and len(scores) == 1:
-        from cordcal.files.calarena import read_experiment
-
-        pair = read_experiment(scores[0], inputs.key)
-        if pair is not None:
-            return *pair, None
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
     if evaluation is None:
         return calibration, None, rows
