@@ -75,7 +75,6 @@ def compare(
     splits: Annotated[
         int, typer.Option("--splits", help="Number of random splits to average.")
     ] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random splits.")] = 0,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
@@ -124,7 +123,6 @@ def compare(
             input=calibration.kind,
             evaluation=evaluation_rows,
             splits=splits,
-            seed=seed,
             preserve=depth,
             class_names=calibration.class_names,
             groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
