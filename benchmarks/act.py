@@ -5,6 +5,7 @@ the population.  Certification rows are drawn from it with replacement, so that 
 of what goes through is known.
 
     python benchmarks/act.py DATA [--resamples 500] [--rows 3000] [--output act.json]
+    python benchmarks/act.py --simulate
 """
 
 from __future__ import annotations
@@ -142,14 +143,51 @@ def show(results: dict[str, dict[str, tuple[float, float]]], resamples: int) -> 
     print("share let through in %; (mean and largest violations in %, sets over the limit)")
 
 
+def simulate(parts, rows, error, good, decimals, trials):
+    """Print how often any statement is violated if the bad parts just exceed the error rate."""
+    rng, violations = np.random.default_rng(parts), 0
+    for _ in range(trials):
+        sizes = [rows] if parts == 1 else rng.integers(rows // 2, 2 * rows, size=parts)
+        part_of = np.repeat(np.arange(parts), sizes)
+        confidence = rng.uniform(1.0 - 2.0 * error, 1.0, len(part_of))
+        if decimals is not None:
+            confidence = np.round(confidence, decimals)
+        is_good = rng.permutation(np.arange(parts) < good * parts)
+        rate = np.where(is_good[part_of], error / 20.0, error * 1.0001)
+        wrong = rng.random(len(part_of)) < rate
+        levels = certified(confidence, wrong, error, part_of, list(map(str, range(parts))))
+        violations += np.isfinite(levels[~is_good]).any()
+    limit = 5 + 200 * math.sqrt(0.05 * 0.95 / trials)
+    print(
+        f"{parts} parts of about {rows} rows, {100 * error:g} %, {decimals} decimals, {good:.0%} "
+        f"good: {100 * violations / trials:.1f} % violated, limit {limit:.1f} %",
+        flush=True,
+    )
+
+
+def simulate_all():
+    """Print the simulations of the documentation."""
+    for parts, rows, trials in ((1, 800, 2000), (1, 3000, 2000), (10, 600, 600), (100, 600, 150)):
+        for error in (0.02, 0.1):
+            for decimals in (None, 2, 1):
+                for good in (0.0,) if parts == 1 else (0.0, 0.5):
+                    simulate(parts, rows, error, good, decimals, trials)
+
+
 def main() -> None:
-    """Run the sets."""
+    """Run the sets, or the simulations."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--resamples", type=int, default=500)
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    if arguments.simulate:
+        simulate_all()
+        return
+    if arguments.data is None:
+        parser.error("pass DATA or --simulate")
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.full(100, 0.05), 100_000)

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cordcal
 from cordcal import metrics
 from cordcal.cli import main
-from cordcal.files.calarena import read_experiment
 from cordcal_study import read_study, run_study
+from cordcal_study.calarena import read_experiment
 from cordcal_study.data import load_set
 from cordcal_study.page import write_study
+from errors import refused
 
 STUDY = """\
 title = "small"
@@ -96,7 +98,6 @@ def test_a_study_is_one_command_goes_on_and_speaks_its_language(
     for row, original in zip(rows, originals, strict=True):
         assert row["SMS+CORD_accuracy"] == original["Base-model_accuracy"]
         parts = read_experiment(folder / "small-multiclass.h5", f"{row['dataset']}/{row['model']}")
-        assert parts is not None
         expected = metrics.nll(parts[1].values, parts[1].labels)
         assert float(original["Base-model_logloss"]) == pytest.approx(expected, abs=1e-12)
     again = run_study(folder / "study.toml", tmp_path / "cells", workers=1)
@@ -105,24 +106,24 @@ def test_a_study_is_one_command_goes_on_and_speaks_its_language(
     assert "wine/forest" in index.read_text()
 
 
-def test_compare_takes_one_experiment(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(folder / "small-multiclass.h5")
-    assert main(["compare", path, "--key", "wine/forest", "--calibrator", "ts"]) == 0
-    printed = capsys.readouterr().out
-    assert "120" in printed  # the rows of the test part
-    key = "wine/forest/probas_cal"
-    assert f"--key {key}" in printed
-    assert main(["compare", path, "--calibrator", "ts"]) == 2
-    printed = capsys.readouterr().err
-    assert "holds 3 experiments; name one, as in --key cars/forest" in " ".join(printed.split())
-    assert main(["compare", path, "--key", "wine/forrest", "--calibrator", "ts"]) == 2
-    printed = capsys.readouterr().err
-    assert "as in --key wine/forest" in " ".join(printed.split())
-    # One experiment needs no name, and a data set of its own is read as any other.
-    parts = read_experiment(folder / "small-binary.h5")
-    assert parts is not None
-    assert [len(part.values) for part in parts] == [100, 100]
-    assert read_experiment(path, "wine/forest/probas_cal") is None
+def test_one_experiment_is_compared(folder: Path) -> None:
+    path = folder / "small-multiclass.h5"
+    calibration, test = read_experiment(path, "wine/forest")
+    result = cordcal.compare(
+        calibration.values,
+        calibration.labels,
+        ["ts"],
+        evaluation=(test.values, test.labels),
+        input="probabilities",
+    )
+    assert result.keys() == ["ts"]
+    assert len(test.values) == 120
+    with refused(naming=("holds 3 experiments", "'cars/forest'")):
+        read_experiment(path)
+    with refused(naming="'wine/forest'"):
+        read_experiment(path, "wine/forrest")
+    # One experiment needs no name.
+    assert [len(part.values) for part in read_experiment(folder / "small-binary.h5")] == [100, 100]
 
 
 def test_a_file_without_experiments_is_named_by_line(folder: Path, tmp_path: Path) -> None:

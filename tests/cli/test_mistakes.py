@@ -84,7 +84,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             ("compare", "s.npz", "--evaluation", "2"),
             "--evaluation is 2.0; pass a share between 0 and 1, or separate rows",
         ),
-        (("compare", "s.npz", "--seed", "-1"), "Invalid value for '--seed'"),
+        (("compare", "s.npz", "--splits", "few"), "Invalid value for '--splits'"),
         (("compare", "s.npz", "--splits", "0"), "cordcal: --splits is 0; pass 1 or more"),
         (
             ("compare", "s.npz", "--evaluation", "s.npz", "--splits", "2"),

@@ -80,7 +80,7 @@ def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
             ("compare", "s.npz", "--splits", "0"),
             {"option": "--splits", "reason": "is 0", "hint": "pass 1 or more", "rows": []},
         ),
-        (("compare", "s.npz", "--seed", "few"), {"option": "--seed", "argument": None}),
+        (("compare", "s.npz", "--splits", "few"), {"option": "--splits", "argument": None}),
         (("compare", "nowhere.npz"), {"argument": "nowhere.npz", "reason": "does not exist"}),
     ],
 )

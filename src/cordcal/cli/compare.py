@@ -85,7 +85,6 @@ def compare(
     splits: Annotated[
         int, typer.Option("--splits", help="Number of random splits to average.")
     ] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random splits.")] = 0,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
@@ -145,7 +144,6 @@ def compare(
             input=calibration.kind,
             evaluation=evaluation_rows,
             splits=splits,
-            seed=seed,
             preserve=depth,
             class_names=calibration.class_names,
             groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
@@ -215,12 +213,6 @@ def _parts(
 
     The third value is the row numbers of each file, None unless rows may be skipped.
     """
-    if evaluation is None and not context and set(inputs.used()) <= {"--key"} and len(scores) == 1:
-        from cordcal.files.calarena import read_experiment
-
-        pair = read_experiment(scores[0], inputs.key)
-        if pair is not None:
-            return *pair, [None]
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind, context=context)
     if evaluation is None:
         return calibration, None, [rows]

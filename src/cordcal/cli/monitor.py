@@ -115,7 +115,6 @@ def init(
             "--tolerance", help="How far confidence and share of right predictions may differ."
         ),
     ] = 0.02,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the generator.")] = 0,
     cluster_column: ClusterColumnOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -132,7 +131,6 @@ def init(
         class_names=outputs.class_names,
         alpha=alpha,
         tolerance=tolerance,
-        seed=seed,
         model=None if model is None else file_digest(model).sha256,
         clusters=read_groups(None, cluster_column, baseline, inputs=inputs),
         certificate=None if model is None else getattr(cordcal.load(model), "certificate_", None),

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from cordcal._numeric.types import Kind
 from cordcal.files import Scores, read_scores
 from cordcal.files.arrays import ArrayFile, open_arrays
-from cordcal.files.calarena import parts_of
 from cordcal.files.disk import InputFile
 from cordcal.files.sources import is_file
+from cordcal_study.calarena import parts_of
 from cordcal_study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from cordcal import InputError
 from cordcal._numeric.types import Kind
 from cordcal.calibrators.adapters import Imported, adapted, not_allowed
-from cordcal.files.calarena import experiments_in
 from cordcal_study.benchmark.trials import ALL, PRESERVING, possible_outputs
+from cordcal_study.calarena import experiments_in
 from cordcal_study.calibrators import available
 from cordcal_study.data import open_array_file
 from cordcal_study.specs import (

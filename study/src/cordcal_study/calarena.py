@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from pathlib import Path
 
 import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
 from cordcal._validation.labels import as_indices
-from cordcal.files.arrays import HDF5, ArrayFile, Hdf5File
-from cordcal.files.disk import InputFile, open_regular
+from cordcal.files.arrays import ArrayFile, Hdf5File
+from cordcal.files.disk import InputFile
 from cordcal.files.kinds import check_values
 from cordcal.files.scores import Scores
 
@@ -33,38 +32,30 @@ def experiments_in(file: ArrayFile) -> tuple[str, ...]:
     )
 
 
-def read_experiment(
-    path: str | os.PathLike[str], name: str | None = None
-) -> tuple[Scores, Scores] | None:
+def read_experiment(path: str | os.PathLike[str], name: str | None = None) -> tuple[Scores, Scores]:
     """Read the calibration and the test part of one experiment.
 
     Parameters
     ----------
     path : path
-        A file of any format.
+        An HDF5 file.
     name : str, optional
         ``dataset/model``; optional if the file has one experiment.
 
     Returns
     -------
-    parts : tuple of Scores, or None
-        None if the file has another layout, or ``name`` is one of its data sets.
+    parts : tuple of Scores
+        The rows to fit on, and the rows to evaluate on.
     """
-    if not Path(path).is_file():
-        return None  # stdin or a pattern, which the caller reads
-    with open_regular(path) as opened:
-        if opened.read(len(HDF5)) != HDF5:
-            return None
-    file = Hdf5File(InputFile(os.fspath(path)))
+    file = Hdf5File(InputFile.from_path(path))
     known = experiments_in(file)
-    if not known or (name is not None and name in file.shapes):
-        return None
     if name is None and len(known) == 1:
         (name,) = known
     if name not in known:
         reason = f"holds {len(known)} experiments" + (f" but no {name!r}" if name else "")
         near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
-        raise InputError(file.path, reason, "name one, as in {option}", option=("key", near[0]))
+        hint = f"name one, such as {near[0]!r}" if near else "pass a file in CalArena's layout"
+        raise InputError(file.path, reason, hint)
     assert name is not None
     return parts_of(file, name)
 
