@@ -445,7 +445,7 @@ def check(
         current,
         _moved_by_rounding(matrix),
         _caveats(current, number),
-        _groups(current, groups),
+        groups=_groups(current, groups),
     )
 
 
