@@ -1,7 +1,7 @@
 """Measure the default and its rivals on public classifier outputs.
 
-    python benchmarks/evidence.py measure --data FOLDER --cells CELLS --commit STAMP [--set NAME ...]
-    python benchmarks/evidence.py small   --data FOLDER --cells CELLS --commit STAMP [--set NAME ...]
+    python benchmarks/evidence.py measure --data FOLDER --cells CELLS --commit STAMP [--set NAME]
+    python benchmarks/evidence.py small   --data FOLDER --cells CELLS --commit STAMP [--set NAME]
     python benchmarks/evidence.py cases   --cells CELLS --commit STAMP
     python benchmarks/evidence.py collect --cells CELLS
     python benchmarks/evidence.py render
@@ -277,7 +277,7 @@ Case = tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def calibrated(seed: int) -> Iterator[Case]:
-    """A classifier whose probabilities are the truth: labels are drawn from them."""
+    """Yield a classifier whose probabilities are the truth: labels are drawn from them."""
     rng = np.random.default_rng(seed)
     for classes in (3, 10, 100):
         for rows in (200, 1000, 5000):
@@ -288,7 +288,7 @@ def calibrated(seed: int) -> Iterator[Case]:
 
 
 def tied(seed: int) -> Iterator[Case]:
-    """A tree and a forest with few leaves on handwritten digits: few distinct score vectors."""
+    """Yield trees and a forest with few leaves, which have few distinct score vectors."""
     from sklearn.datasets import load_digits
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.tree import DecisionTreeClassifier
@@ -315,7 +315,7 @@ def tied(seed: int) -> Iterator[Case]:
 
 
 def absent(seed: int) -> Iterator[Case]:
-    """Calibration rows without one of the classes, which new rows have."""
+    """Yield calibration rows without one of the classes, which new rows have."""
     rng = np.random.default_rng(seed)
     for classes in (3, 10, 30):
         labels = rng.integers(classes, size=1000 + 10_000)
@@ -393,8 +393,7 @@ def collect(options: argparse.Namespace) -> None:
     """Write the cells of each commit as CSV files."""
     for commit in STUDY["commits"]:
         cells = [
-            json.loads(path.read_text())
-            for path in sorted((options.cells / commit).glob("*.json"))
+            json.loads(path.read_text()) for path in sorted((options.cells / commit).glob("*.json"))
         ]
         order = {entry["name"]: place for place, entry in enumerate(STUDY["set"])}
         cells.sort(key=lambda cell: (order.get(cell["set"], 0), cell["seed"]))
