@@ -3,12 +3,14 @@
     python benchmarks/evidence.py measure --data FOLDER --cells CELLS --commit STAMP [--set NAME]
     python benchmarks/evidence.py small   --data FOLDER --cells CELLS --commit STAMP [--set NAME]
     python benchmarks/evidence.py cases   --cells CELLS --commit STAMP
+    python benchmarks/evidence.py boosted --data FOLDER --cells CELLS --commit STAMP
     python benchmarks/evidence.py collect --cells CELLS
     python benchmarks/evidence.py render
 
 ``docs/results/evidence.toml`` names the files, the splits, the commits and the claims;
 ``benchmarks/fetch.md`` says where the files come from.  ``measure`` compares outputs on halves of
-each set, ``small`` at 30 to 500 calibration rows, ``cases`` on data made for one question each.
+each set, ``small`` at 30 to 500 calibration rows, ``cases`` on data made for one question each,
+``boosted`` measures the form that the boosted blend has since the claims about it were judged.
 Each stores one JSON file per set and seed in ``CELLS/STAMP`` and skips those that are there.  They
 use public names only, of this version or of commit 90480f4 (``PYTHONPATH=old/src``), and the
 functions below measure both.  ``collect`` writes CSV files to ``docs/results/evidence``; ``render``
@@ -271,6 +273,23 @@ def small_cell(entry: dict[str, Any], folder: Path, seed: int) -> dict[str, Any]
     return {"rows": result}
 
 
+def boosted_cell(entry: dict[str, Any], folder: Path, seed: int) -> dict[str, Any]:
+    """Measure the boosted blend and the default."""
+    (fit, labels, test, truth, _), kind = split(entry, folder, seed)
+    outputs = {}
+    for key, keywords in {
+        "default": {},
+        "boosted-blend + lift": {"calibrator": "boosted-blend", "repair": "lift"},
+        "likelihood": {"prefer": "likelihood"},
+        "boosted-blend + lift, likelihood": {"calibrator": "boosted-blend", "repair": "lift"}
+        | {"prefer": "likelihood"},
+    }.items():
+        model = Model(**keywords, input=kind).fit(fit, labels)
+        p = model.predict_proba(test, dtype=np.float64)
+        outputs[key] = {**measures_of(p, truth, test.argmax(axis=1)), "seconds": 0.0}
+    return {"outputs": outputs}
+
+
 # ---- Data made for one question each
 
 Case = tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -382,16 +401,20 @@ def jobs_of(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[]
             for seed in STUDY["seeds"]:
                 yield question, seed, lambda q=question, s=seed: case_cell(q, s)
         return
-    few_classes = STUDY["max_classes"]["small"]
-    compute = {"measure": cell, "small": small_cell}[options.step]
+    limits = STUDY["max_classes"]
+    compute, classes, seeds = {
+        "measure": (cell, np.inf, STUDY["seeds"]),
+        "small": (small_cell, limits["small"], STUDY["seeds"]),
+        "boosted": (boosted_cell, limits["boosted-blend"], STUDY["seeds"][:1]),
+    }[options.step]
     for entry, seed in splits():
-        if options.step == "measure" or entry["classes"] <= few_classes:
+        if entry["classes"] <= classes and seed in seeds:
             yield entry["name"], seed, lambda e=entry, s=seed: compute(e, options.data, s)
 
 
 def collect(options: argparse.Namespace) -> None:
     """Write the cells of each commit as CSV files."""
-    for commit in STUDY["commits"]:
+    for commit in (*STUDY["commits"], STUDY["boosted"]):
         cells = [
             json.loads(path.read_text()) for path in sorted((options.cells / commit).glob("*.json"))
         ]
@@ -405,19 +428,19 @@ def collect(options: argparse.Namespace) -> None:
                 for cell in full
                 for output, measured in cell["outputs"].items()
             ),
-            "sets": ({key: cell[key] for key in FACTS} for cell in full),
+            "sets": ({key: cell[key] for key in FACTS} for cell in full if "act" in cell),
             "groups": (
                 {"set": cell["set"], "seed": cell["seed"], "group": group}
                 | {"rows": measured["rows"], "output": output, **rounded(measured[output])}
                 for cell in full
-                for group, measured in cell["groups"].items()
+                for group, measured in cell.get("groups", {}).items()
                 for output in measured
                 if output != "rows"
             ),
             "act": (
                 {"set": cell["set"], "seed": cell["seed"], "output": output, **rounded(share)}
                 for cell in full
-                for output, shares in cell["act"].items()
+                for output, shares in cell.get("act", {}).items()
                 for share in shares
             ),
             "small": (
@@ -462,7 +485,9 @@ def write_csv(path: Path, lines: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=["measure", "small", "cases", "collect", "render"])
+    parser.add_argument(
+        "step", choices=["measure", "small", "cases", "boosted", "collect", "render"]
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cells", type=Path)
     parser.add_argument("--commit", default="")

@@ -31,13 +31,13 @@ NAMES = {
     "boosted-blend": "boosted blend",
     "boosted-blend + cord": "boosted blend + CORD",
     "boosted-blend + lift": "boosted blend + lift",
+    "boosted-blend + lift, likelihood": 'boosted blend + lift, `prefer="likelihood"`',
     "mean of both": "mean of the default and boosted blend + lift",
 }
 OUTPUTS = (
     "original", "ts", "ets", "ts-tva", "hts", "irm", "mono", "sms", "sms + cord", "sms + lift",
     "blend", "blend + cord", "default", "likelihood",
 )  # fmt: skip
-BOOSTED = ("blend", "boosted-blend", "default", "boosted-blend + lift", "mean of both")
 # The metrics: heading, whether they are compared as ratios, digits, and whether less is better.
 METRICS = {
     "nll": ("NLL / TS", True, 3),
@@ -121,10 +121,12 @@ class Run:
             self.by_seed.setdefault(key, {})[int(line["seed"])] = numbers
             if line["recommended"] == "1":
                 self.recommended[line["set"]] = line["output"]
-        self.facts = {
-            line["set"]: line for line in reversed(read_csv(folder / f"{commit}-sets.csv"))
-        }
-        self.small = read_csv(folder / f"{commit}-small.csv")
+        self.path = folder / commit
+
+    @property
+    def small(self) -> list[dict[str, str]]:
+        """The measurements with few calibration rows."""
+        return read_csv(self.path.with_name(f"{self.commit}-small.csv"))
 
     def names(self, on: str = "fresh") -> list[str]:
         """Return the names of the fresh sets, of those it was developed on, or of all."""
@@ -526,16 +528,18 @@ def subjects(folder: Path, run: Run) -> str:
     return table(heading, lines)
 
 
-def boosting(run: Run) -> str:
+def boosting(run: Run, form: Run) -> str:
     """Show what boosted trees add, on the sets with few classes and the first seed."""
     lines = []
     pairs = (
-        ("boosted-blend", "blend"),
-        ("boosted-blend + lift", "default"),
-        ("mean of both", "default"),
+        (run, "boosted-blend", "blend"),
+        (run, "boosted-blend + lift", "default"),
+        (run, "mean of both", "default"),
+        (form, "boosted-blend + lift", "default"),
+        (form, "boosted-blend + lift, likelihood", "likelihood"),
     )
     for on in ("fresh", "developed", "all"):
-        for output, against in pairs:
+        for run, output, against in pairs:
             nll, brier, ece = (
                 run.compare(output, against, metric, on) for metric in ("nll", "brier", "ece")
             )
@@ -543,6 +547,7 @@ def boosting(run: Run) -> str:
             lines.append(
                 (
                     on,
+                    run.commit,
                     NAMES[output],
                     NAMES[against],
                     nll,
@@ -553,7 +558,7 @@ def boosting(run: Run) -> str:
                 )
             )
     heading = (
-        "Files", "Output", "against", "NLL", "Brier", "ECE (points)", "NLL below on",
+        "Files", "Commit", "Output", "against", "NLL", "Brier", "ECE (points)", "NLL below on",
         "largest ratio of NLL",
     )  # fmt: skip
     return table(heading, lines)
@@ -602,6 +607,7 @@ def frontier(run: Run, path: Path) -> None:
 def render(study: dict[str, Any], folder: Path) -> None:
     """Write every table into one Markdown file, and draw the figure."""
     former, run = (Run(folder, commit, study) for commit in study["commits"])
+    form = Run(folder, study["boosted"], study)
     act = Act(folder, run)
     ratios = (
         "Ratios are geometric means: seeds are averaged, then sets within a source, every source "
@@ -663,7 +669,11 @@ def render(study: dict[str, Any], folder: Path) -> None:
             "Fitted once for all subjects; the gap is the distance of mean confidence and accuracy "
             "within a subject, which chance alone does not let vanish.",
         ),
-        "Boosted trees": (boosting(run), f"Up to 30 classes, first seed. {ratios}"),
+        "Boosted trees": (
+            boosting(run, form),
+            f"Up to 30 classes, first seed. From {form.commit} on half of the boosted blend is the "
+            f"blend. {ratios}",
+        ),
     }  # fmt: skip
     parts = (f"## {name}\n\n{rows}\n{caption}\n" for name, (rows, caption) in tables.items())
     text = f"# Tables\n\nCommit {run.commit}; before it, {former.commit}.\n\n" + "\n".join(parts)
