@@ -182,7 +182,8 @@ def recommended(kind: str, fit: Any, labels: Any) -> str:
         return "original"
     if advice.is_default:
         return "default"
-    return f"{advice.key} + {advice.output}" if advice.output != "direct" else advice.key
+    suffix = {"direct": "", "repaired": " + cord", "lift": " + lift"}[advice.output]
+    return f"{advice.key}{suffix}"
 
 
 def option(name: str, kind: str, rows: Split) -> np.ndarray:

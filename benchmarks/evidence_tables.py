@@ -591,7 +591,9 @@ def frontier(run: Run, path: Path) -> None:
                 short.get(output, output.replace("cord", "CORD")),
                 (nll, ece),
                 textcoords="offset points",
-                xytext=(6, 4),
+                # Where rivals are close on the right, to the left or below.
+                xytext=(0, -14) if ours else (-7, -4) if output == "ets" else (6, 4),
+                ha="center" if ours else "right" if output == "ets" else "left",
                 fontsize=8,
                 fontweight="bold" if ours else "normal",
             )
@@ -599,7 +601,7 @@ def frontier(run: Run, path: Path) -> None:
         axis.set_ylabel("ECE (%)")
         axis.set_title(title, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.margins(0.16, 0.12)
+        axis.margins(0.2, 0.12)
     figure.savefig(path.with_suffix(".png"), dpi=130, metadata={"Software": None})
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 
