@@ -33,6 +33,7 @@ smartquotes_action = "qe"  # quotes and ellipses; --strict keeps its hyphens
 exclude_patterns = [
     "_build",
     "results/README.md",  # included by results.md
+    "results/paper.md",  # included by experiments.md
     "**/GALLERY_HEADER.rst",
     "sg_execution_times.rst",
 ]
@@ -106,6 +107,8 @@ html_sidebars = {
     "calarena": [],
     "compare": [],
     "results": [],
+    "experiments": [],
+    "reviewers": [],
     "results/**": [],
 }
 
@@ -159,18 +162,21 @@ def skip_foreign(app, what, name, obj, skip, options):
     return skip or not home.startswith("cordcal") or name.endswith("_request")
 
 
-def title_table(app, docname, source):
-    """Give a table of the study a title: its name, and the first sentence of its caption."""
+def narrow_tables(app, docname, source):
+    """Print the tables of the study and of the evidence small enough for a page."""
     if docname.startswith("results/"):
-        caption = source[0].rstrip().splitlines()[-1].split(". ")[0].rstrip(".")
-        name = docname.removeprefix("results/")
-        source[0] = f"# {name}: {caption}\n\n::::{{div}} study\n{source[0]}\n::::\n"
+        table = re.compile(r"((?:^\|.*\n)+)", re.MULTILINE)
+        source[0] = table.sub(r"::::{div} study\n\1::::\n", source[0])
 
 
 def place_links(app, path, parent, source):
-    """Make the links of the account, which start at its folder, start at the page instead."""
-    if path == Path("results/README.md"):
-        source[0] = re.sub(r"\]\((?!\w+:|#)", "](results/", source[0])
+    """Make the links of an account, which start at its folder, start at the page instead."""
+    pages = {"results/README.md": "results.md", "results/paper.md": "experiments.md"}
+    if str(path) in pages:
+        links = re.sub(r"\]\((?!\w+:|#)", "](results/", source[0])
+        for account, page in pages.items():
+            links = links.replace(f"]({account}", f"]({page}")
+        source[0] = links
 
 
 def open_study_files(app, doctree):
@@ -193,7 +199,7 @@ def setup(app):
     app.connect("config-inited", list_calibrators)
     app.connect("config-inited", write_command_reference)
     app.connect("builder-inited", draw_pictures)
-    app.connect("source-read", title_table)
+    app.connect("source-read", narrow_tables)
     app.connect("include-read", place_links)
     app.connect("doctree-read", open_study_files)
     app.connect("build-finished", copy_study)

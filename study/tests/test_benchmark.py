@@ -35,7 +35,7 @@ from cordcal_study.chapters import Table
 from cordcal_study.data import Rows, SetData, load_set
 from cordcal_study.experiments import BENCHMARK_EXPERIMENTS
 from cordcal_study.experiments.benchmark import results_of
-from cordcal_study.figures import save_figure
+from cordcal_study.figures import save_png
 from cordcal_study.specs import Benchmark, Claim, SetSpec, Study
 from cordcal_study.tidy import Result
 from errors import refused
@@ -280,7 +280,7 @@ def test_the_chapter_shows_the_best_by_kind_and_the_outcomes_of_claims(tmp_path:
     assert any(leader in paragraph for paragraph in chapter.paragraphs)
     pytest.importorskip("matplotlib")
     for figure in chapter.figures:
-        save_figure(figure, tmp_path / "drawn.png")
+        save_png(figure, tmp_path / "drawn.png")
         assert (tmp_path / "drawn.png").read_bytes()[:4] == b"\x89PNG"
 
 

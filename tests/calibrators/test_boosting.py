@@ -121,6 +121,20 @@ def test_a_boosted_blend_starts_from_the_blend() -> None:
     )
 
 
+def test_half_of_a_boosted_blend_is_the_blend() -> None:
+    logits, labels = noisy_logits(600, 4)
+    labels[:150] = 2
+    model = make("boosted-blend", rounds=30).fit(logits, labels)
+    blend = make("blend").fit(logits, labels).predict_proba(logits)
+    trees = boosting.Trees.of(model)
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    boosted = trees.boosted(log_probabilities, np.log(blend))
+    assert np.abs(boosted - blend).max() > 0.01
+    np.testing.assert_allclose(
+        model.predict_proba(logits), (blend + boosted) / 2.0, rtol=0.0, atol=1e-9
+    )
+
+
 def test_a_lift_of_a_boosted_blend_uses_rows_that_were_held_out() -> None:
     logits, labels = noisy_logits(600, 4)
     model = cordcal.PreservingCalibrator("boosted-blend", repair="lift").fit(logits, labels)

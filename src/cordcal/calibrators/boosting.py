@@ -139,10 +139,12 @@ class BoostedTemperature(Calibrator):
 
 
 class BoostedBlend(Blend):
-    """Boosted blend: the blend of calibrators, and boosted trees for what it leaves over.
+    """Boosted blend: the mean of a blend of calibrators and of trees boosted on top of it.
 
     As `BoostedTemperature`, but boosting starts from the logarithms of a blend's probabilities:
     cross-fitted ones for the calibration rows, those of the members fitted on all rows for others.
+    The blend's own probabilities are half of the result: where trees help, that keeps most of
+    their gain, and where they harm, half of it is avoided.
     Needs LightGBM to fit (``pip install 'cordcal[boost]'``), but not to predict.
 
     | Works on what each member works on; the trees on log-probabilities.
@@ -221,8 +223,9 @@ class BoostedBlend(Blend):
         scores = original.in_domain("log-probabilities", LOG_FLOOR)
         trees, held_out = grow(self, scores, _log(direct), labels, weight, original.clusters)
         trees.store(self)
+        mean = (direct + held_out) / 2.0
         self.held_out_ = HeldOut.empty(len(labels))
-        self.held_out_.store(np.arange(len(labels)), held_out, labels, original.prediction)
+        self.held_out_.store(np.arange(len(labels)), mean, labels, original.prediction)
         self.seconds_ = max(perf_counter() - started, self.seconds_)
 
     def predict_checked(self, original: CheckedScores) -> Matrix:
@@ -231,7 +234,8 @@ class BoostedBlend(Blend):
         direct, trees = super().predict_checked(original), Trees.of(self)
         for rows in row_blocks(*direct.shape):
             scores = original.take(rows).in_domain("log-probabilities", self.log_floor_)
-            direct[rows] = trees.boosted(scores, _log(direct[rows]))
+            boosted = trees.boosted(scores, _log(direct[rows]))
+            direct[rows] = (direct[rows] + boosted) / 2.0
         return direct
 
     @classmethod

@@ -32,7 +32,11 @@ def study(
     ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Folder of the data; by default that in the study file."),
+        typer.Option(
+            "--data",
+            envvar="CORDCAL_STUDY_DATA",
+            help="Folder of the data; by default that in the study file.",
+        ),
     ] = None,
     cache: Annotated[
         Path | None,

@@ -24,20 +24,32 @@ _DPI = 110
 _PALETTE = 96
 
 
-def save_figure(figure: Figure, path: Any) -> None:
-    """Draw a figure and write it as PNG, without opening a window."""
+def save_pdf(figure: Figure, path: Any) -> None:
+    """Draw a figure and write it as PDF, for a paper."""
+    # Without a date the file is the same on every run.
+    _draw(figure).savefig(path, format="pdf", metadata={"CreationDate": None})
+
+
+def save_png(figure: Figure, path: Any) -> None:
+    """Draw a figure and write it as PNG, for a page."""
+    from PIL import Image  # comes with matplotlib
+
+    drawn = BytesIO()
+    _draw(figure).savefig(drawn, dpi=_DPI, format="png")
+    # A palette makes the file a third as large; without metadata it is the same on every run.
+    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, format="png", optimize=True)
+
+
+def _draw(figure: Figure) -> Any:
+    """Draw a figure without opening a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
-    from PIL import Image  # comes with matplotlib
 
     canvas = Canvas(layout="constrained")
     FigureCanvasAgg(canvas)
     assert figure.data is not None
     _DRAWN[figure.kind](canvas, figure.data)
-    drawn = BytesIO()
-    canvas.savefig(drawn, dpi=_DPI, format="png")
-    # A palette makes the file a third as large; without metadata it is the same on every run.
-    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, format="png", optimize=True)
+    return canvas
 
 
 def _panels(canvas: Any, count: int, columns: int, width: float, height: float) -> list[Any]:

@@ -13,7 +13,7 @@ from cordcal.files import replacing
 from cordcal.files.disk import write_text
 from cordcal.report.html import environment, own_file
 from cordcal.report.tables import SIGNS, latex, markdown
-from cordcal_study.figures import save_figure
+from cordcal_study.figures import save_pdf, save_png
 from cordcal_study.tidy import write_records
 
 if TYPE_CHECKING:
@@ -47,17 +47,19 @@ def write_study(
         for name, records in chapter.data.items() if data else ():
             if records:
                 write_records(place / f"{name}.{result.study.format}", records, result.study.format)
-        for table in chapter.tables:
-            write_text(place / f"{table.name}.md", markdown(table) + "\n")
-            write_text(place / f"{table.name}.tex", latex(table) + "\n")
+        if chapter.tables:
+            sections = (f"## {table.name}\n\n{markdown(table)}\n" for table in chapter.tables)
+            write_text(place / "tables.md", "\n".join((f"# {chapter.title}\n", *sections)))
+            write_text(place / "tables.tex", "\n".join(latex(table) for table in chapter.tables))
         for name, content in chapter.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(place / name, content)
         for figure in chapter.figures if figures else ():
             if figure.data is None:
                 continue
-            with replacing(place / f"{figure.name}.png") as temporary:
-                save_figure(figure, temporary)
+            for suffix, save in (("png", save_png), ("pdf", save_pdf)):
+                with replacing(place / f"{figure.name}.{suffix}") as temporary:
+                    save(figure, temporary)
     write_text(top / "study.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     index = top / "index.html"
     write_text(index, _page(result, figures))
