@@ -69,3 +69,20 @@ from pathlib import Path
 path = Path(tempfile.mkdtemp()) / "state.monitor"
 monitor.save(path)
 print(cordcal.Monitor.load(path).status.verdict)
+
+# %%
+# In a picture
+# ------------
+# The confidence of each night, and the accuracy that its labels show: a gap opens on night 7.
+import matplotlib.pyplot as plt
+
+periods = [period for period in monitor.periods if period.labelled]
+accuracy = [100 * sum(period.band_correct) / period.labelled for period in periods]
+figure, ax = plt.subplots(layout="constrained")
+names = [period.name for period in periods]
+ax.plot(names, [100 * period.confidence for period in periods], "o-", label="confidence")
+ax.plot(names, accuracy, "s--", label="accuracy")
+ax.tick_params("x", rotation=45)
+ax.set_ylabel("%")
+ax.legend()
+plt.show()

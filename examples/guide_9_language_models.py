@@ -275,3 +275,14 @@ print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "
 import shutil
 
 shutil.rmtree(folder)
+
+# %%
+# In a picture
+# ------------
+# Before and after, on the answers that were not used to fit.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+plots.reliability_diagram({"original": before, "repaired": after}, labels[half:])
+plt.show()

@@ -50,7 +50,7 @@ def axes(ax: Axes | None) -> Axes:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "figures need matplotlib; install it with: pip install 'cordcal[figures]'"
+            "figures need matplotlib; install it with: pip install matplotlib"
         ) from error
     return plt.subplots(layout="constrained")[1]
 
