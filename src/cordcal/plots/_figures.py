@@ -11,8 +11,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.pictures import TradeOffMark, diagram_marks, trade_off
-from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective
+from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective, TradeOffMark
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -227,7 +226,7 @@ def _diagrams(
 
 
 def _draw_curve(ax: Axes, bins: Reliability, name: str, colour: str) -> None:
-    marks = diagram_marks(bins)
+    marks = bins.marks()
     line = [mark for mark in marks if not mark.is_few]
     confidence = [mark.confidence for mark in line]
     ax.fill_between(
@@ -438,7 +437,7 @@ def metric_versus_tpcr(
         raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(METRICS)}")
     _check_comparison(comparison)
     ax = axes(ax)
-    shown = trade_off(comparison.report_data(), measure)
+    shown = comparison.report_data().trade_off(measure)
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
     for pair in shown.pairs:
         across, height = zip(*(mark.where for mark in pair), strict=True)
