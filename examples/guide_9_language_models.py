@@ -1,6 +1,7 @@
 """
 Answers of language models
 ==========================
+
 A model answers a multiple-choice question, and the log-probability of its answer is a confidence.
 That confidence is rarely calibrated. This guide calibrates it **without changing an answer**.
 """
