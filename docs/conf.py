@@ -3,6 +3,7 @@
 import re
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 from docutils import nodes
@@ -12,6 +13,7 @@ import cordcal
 from cordcal import calibrators
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for the order of the guides
 
 project = "cordcal"
 author = "The cordcal developers"
@@ -58,7 +60,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "guides",
     "filename_pattern": r"/guide_",
     "ignore_pattern": r"^(?!guide_)",  # scripts to copy are not pages
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery.NumberSortKey",
     "abort_on_example_error": True,
     "show_memory": False,
     "show_signature": False,

@@ -69,3 +69,20 @@ from pathlib import Path
 path = Path(tempfile.mkdtemp()) / "state.monitor"
 monitor.save(path)
 print(cordcal.Monitor.load(path).status.verdict)
+
+# %%
+# In a picture
+# ------------
+# The confidence of each night, and the accuracy that its labels show: a gap opens on night 7.
+import matplotlib.pyplot as plt
+
+shown = [period for period in monitor.periods if period.name.startswith("night")]
+accuracy = [100 * sum(night.band_correct) / night.labelled for night in shown]
+figure, ax = plt.subplots(layout="constrained")
+names = [night.name for night in shown]
+ax.plot(names, [100 * night.confidence for night in shown], "o-", label="confidence")
+ax.plot(names, accuracy, "s--", label="accuracy")
+ax.tick_params("x", rotation=45)
+ax.set_ylabel("%")
+ax.legend()
+plt.show()

@@ -134,3 +134,15 @@ print(f"log loss {log_loss(y_new, proba):.3f}")
 # ``rule="argmax"``, is the better choice: its probabilities need no rule to predict. Where the
 # argmax costs next to nothing, the learnt weights are all equal, which is the same.
 # :doc:`/how-it-works/learnt-weights` derives how they are learnt.
+
+# %%
+# In a picture
+# ------------
+# How often a row is positive, against the probability of it.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+shown = {name: outputs[name] for name in ("the weighted model", "repaired, learnt rule")}
+plots.reliability_diagram(shown, y_test, of_class=1, bins=8)
+plt.show()

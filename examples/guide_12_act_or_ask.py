@@ -65,3 +65,16 @@ print(model.certify(scores[certify], y_rest[certify], 0.15, by="class", ids=cert
 
 certificate = model.certify(scores[certify], y_rest[certify], 0.05, ids=certify)
 print(certificate.recheck(model.predict_proba(scores[new]), y_rest[new], "violated"))
+
+# %%
+# In a picture
+# ------------
+# The errors among the predictions that go through, for every threshold; the dotted line is the
+# certified one.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+ax = plots.risk_coverage(model.predict_proba(scores[new]), y_rest[new])
+ax.axvline(100 * act.mean(), linestyle=":", color="0.5")
+plt.show()

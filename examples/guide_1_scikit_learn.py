@@ -56,7 +56,7 @@ outputs = {
     "direct": preserving.direct_proba(X_test),
     "repaired": proba,
 }
-plots.reliability_diagram(outputs, y_test, bins=6)
+plots.reliability_diagram(outputs, y_test)
 plt.show()
 
 # %%
@@ -110,6 +110,10 @@ plt.show()
 #        With temperature scaling in an ensemble, an error
 #      - probability zero before calibration, 1e-12 for decision values; a warning. Every method
 #        works
+#    * - ``fit(…, clusters=)``
+#      - does not exist
+#      - rows of one patient, user or session are held out together, by ``cv`` and by the
+#        calibrator; routed as metadata after ``set_fit_request(clusters=True)``
 #    * - weights with a ``FrozenEstimator``
 #      - a warning that the classifier does not use them
 #      - no warning: there is nothing to fit
@@ -210,6 +214,21 @@ search.fit(frame, y_train)
 chosen = search.best_estimator_
 print(search.best_params_, f"log loss {-search.best_score_:.3f}")
 print((chosen.predict(test) == pipeline.fit(frame, y_train).predict(test)).all())
+
+# %%
+# Calibration errors are scorers, too: :mod:`cordcal.sklearn.scorers` has ``ece``,
+# ``classwise_ece``, ``smooth_ece``, ``brier`` and ``log_loss``, negated, so that greater is better.
+from sklearn.model_selection import cross_validate
+
+from cordcal.sklearn import scorers
+
+scoring = {"ece": scorers.ece, "smooth_ece": scorers.smooth_ece}
+for name, model in (
+    ("naive Bayes", GaussianNB()),
+    ("calibrated", PreservingCalibratedClassifierCV(GaussianNB())),
+):
+    scores = cross_validate(model, X_train, y_train, scoring=scoring, cv=3)
+    print(name, {key: f"{-scores[f'test_{key}'].mean():.1%}" for key in scoring})
 
 # %%
 # The same search over the classifier's own parameters works too, under

@@ -79,3 +79,15 @@ print(np.array_equal(buffer, repaired))
 #
 #    $ cordcal fit --original p.npz --direct q.npz --output cord.safetensors
 #    $ cordcal apply cord.safetensors --original p.npz --direct q.npz --output repaired.csv
+
+# %%
+# In a picture
+# ------------
+# Where the calibrator moves predictions: from the rows to the columns. After the repair the
+# picture is empty.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+plots.flows(original[2000:], direct[2000:])
+plt.show()

@@ -73,3 +73,14 @@ print(cordcal.audit(original, direct).interpret())
 # .. code-block:: console
 #
 #    $ cordcal audit --original p.npz --direct q.npz --labels y.npy --report audit.html
+
+# %%
+# In a picture
+# ------------
+# From which digit to which: rows are the original predictions, columns the calibrator's.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+plots.flows(original, direct)
+plt.show()

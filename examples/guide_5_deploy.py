@@ -3,7 +3,7 @@ Deploy with torch or ONNX
 =========================
 
 The fitted model is a map from logits to probabilities. It can run behind a network as a torch
-module, or as an ONNX graph without Python. Needs ``cordcal[torch]`` or ``cordcal[onnx]``.
+module, or as an ONNX graph without Python. Needs torch, or onnx and onnxruntime.
 """
 
 # %%
@@ -134,3 +134,15 @@ print(outputs, f"{written.rows_checked} rows checked")
 #    $ cordcal fit scores.npz --calibrator vs --output model.safetensors
 #    $ cordcal export model.safetensors model.onnx
 #    $ cordcal export model.safetensors whole.onnx --behind net.onnx
+
+# %%
+# In a picture
+# ------------
+# The predictions that the output ``direct`` of the graph changes; ``repaired`` and ``label`` change
+# none.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+plots.flows(narrow, direct)
+plt.show()

@@ -68,9 +68,10 @@ with tempfile.TemporaryDirectory() as folder:
 # %%
 # Dask
 # ----
-# Pass dask arrays or data frames where you would pass NumPy arrays (``cordcal[dask]``). Blocks of
-# rows stay where they are; a fit takes at most ten rounds over the workers, and ``transform`` is
-# lazy. It runs on whatever scheduler is active: threads here, a cluster elsewhere.
+# Pass dask arrays or data frames where you would pass NumPy arrays
+# (``pip install 'dask[array]'``). Blocks of rows stay where they are; a fit takes at most ten
+# rounds over the workers, and ``transform`` is lazy. It runs on whatever scheduler is active:
+# threads here, a cluster elsewhere.
 import dask
 import dask.array as da
 
@@ -100,3 +101,19 @@ print(pixels.transform(maps, flat, axis=1).shape)
 #
 #    /scale
 #    /spark
+
+# %%
+# In a picture
+# ------------
+# A stream of batches draws a reliability diagram, too: its bins are running sums.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+labels = np.array([rng.choice(20, p=row) for row in original])
+bins = cordcal.metrics.ReliabilityStream()
+for start in range(0, len(original), 4096):
+    block = slice(start, start + 4096)
+    bins.update(cord.transform(original[block], direct[block]), labels[block])
+plots.ReliabilityDisplay(bins.result(), name="repaired").plot()
+plt.show()

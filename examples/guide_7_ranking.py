@@ -63,3 +63,14 @@ print(
     "inverted:", int((steps < 0).sum()), "  tied below the first:", int((steps[:, 1:] == 0).sum())
 )
 print("first strictly largest:", bool((steps[:, 0] > 0).all()))
+
+# %%
+# In a picture
+# ------------
+# The rows whose first k classes change their order if the calibrator is used directly.
+import matplotlib.pyplot as plt
+
+figure, ax = plt.subplots(layout="constrained")
+ax.bar([f"top {k}" for k in changed], [100 * share for share in changed.values()])
+ax.set_ylabel("rows with another order (%)")
+plt.show()

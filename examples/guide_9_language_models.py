@@ -1,6 +1,7 @@
 """
 Answers of language models
 ==========================
+
 A model answers a multiple-choice question, and the log-probability of its answer is a confidence.
 That confidence is rarely calibrated. This guide calibrates it **without changing an answer**.
 """
@@ -287,3 +288,14 @@ print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "
 import shutil
 
 shutil.rmtree(folder)
+
+# %%
+# In a picture
+# ------------
+# Before and after, on the answers that were not used to fit.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+plots.reliability_diagram({"original": before, "repaired": after}, labels[half:])
+plt.show()

@@ -138,3 +138,31 @@ def test_tables_of_the_evidence_are_those_of_its_numbers(
         rows = sections[name].split("\n\n")[1]
         assert rows in account, f"the account quotes another table than {name}"
 
+
+def test_options_keep_their_hyphens() -> None:
+    """A page must not turn the two hyphens of an option into a dash, nor write one itself."""
+    conf = (DOCS / "conf.py").read_text("utf-8")
+    (action,) = re.findall(r'^smartquotes_action = "(\w+)"', conf, re.M)
+    assert "D" not in action
+    for path in [*DOCS.rglob("*.md"), *GUIDES, ROOT / "README.md"]:
+        if "_build" not in path.parts:
+            assert not re.search(r"(?<=[\s`])[–—][a-z]", path.read_text("utf-8")), path
+
+
+def test_guides_come_in_the_order_of_their_numbers() -> None:
+    pytest.importorskip("sphinx_gallery")
+    sys.path.insert(0, str(DOCS))
+    from gallery import NumberSortKey
+
+    names = sorted((path.name for path in GUIDES), key=NumberSortKey(""))
+    numbers = [int(found[1]) for name in names if (found := re.search(r"guide_(\d+)_", name))]
+    assert numbers == sorted(numbers)
+    assert re.search(r"guide_\d+_", names[0])
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_every_guide_has_a_picture(guide: Path) -> None:
+    text = guide.read_text("utf-8")
+    assert re.search(r"\b(plt|plots)\.|sphinx_gallery_thumbnail_path", text)
+    # The list of guides shows the first paragraph.
+    assert re.search(r'^"""\n.+\n=+\n\n\S', text)

@@ -19,7 +19,7 @@ def test_constraints_are_the_lowest_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"].items()
     study = tomllib.loads((ROOT / "study" / "pyproject.toml").read_text("utf-8"))["project"]
-    own = f"cordcal[figures,hdf5,parquet]=={cordcal.__version__}"
+    own = f"cordcal[figures,hdf5]=={cordcal.__version__}"
     assert own in study["dependencies"]
     assert study["version"] == cordcal.__version__
     claimed = [

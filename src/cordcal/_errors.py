@@ -168,6 +168,19 @@ class InputError(ValueError):
         """Return the error with more to its hint."""
         return self._replace(hint=f"{self.hint}; {more}")
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the caller's lines, without those of this package."""
+        import os
+        import traceback
+
+        others = os.path.dirname(__file__), f"{os.sep}IPython{os.sep}"
+        frames = [
+            frame
+            for frame in traceback.extract_tb(self.__traceback__)
+            if not any(part in frame.filename for part in others)
+        ]
+        return [line.rstrip() for line in traceback.format_list(frames)] + [f"InputError: {self}"]
+
     def _replace(self, **changes: Any) -> Self:
         return type(self)(**{**self._fields(), **changes})
 

@@ -1062,6 +1062,14 @@ class PreservingCalibrator(Estimator):
         text = super().__repr__()
         return text if self.scores_from_ is None else f"{text}  # takes {self.scores_from_}"
 
+    def _facts(self) -> list[str]:
+        if not hasattr(self, "repair_"):
+            return []
+        record = self.construction_
+        facts = [f"{record.n:,} rows × {record.n_classes:,} classes"]
+        facts += [] if self.confidence_ is None else str(self.confidence_).splitlines()
+        return facts + ([] if self.certificate_ is None else str(self.certificate_).splitlines())
+
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):
             return {}

@@ -15,7 +15,9 @@ LOGITS = 2.0 * np.eye(3)[LABELS] + RNG.normal(size=(300, 3)) * [1.0, 2.0, 3.0]
 def test_a_fitted_model_shows_its_parts_and_their_state() -> None:
     model = PreservingCalibrator("vs", input="logits").fit(LOGITS, LABELS)
     shown = model._repr_html_()
-    assert "<em>calibrator</em>" in shown
+    assert "<em>calibrator</em> VectorScaling</summary>" in shown
+    assert "300 rows × 3 classes" in shown
+    assert "Confidence minus accuracy" in shown
     assert "VectorScaling" in shown
     assert f"{model.repair_.construction_.n_changed:,} (" in shown
     assert "not fitted" not in shown
@@ -25,7 +27,7 @@ def test_a_blend_shows_its_shares() -> None:
     blend = cordcal.calibrators.make("blend", members=("ts", "vs")).fit(LOGITS, LABELS)
     shown = blend._repr_html_()
     for share, key in zip(blend.weights_, blend.members_, strict=True):
-        assert f"<em>{100 * share:.1f} % {key}</em>" in shown
+        assert f"<summary><em>{100 * share:.1f} % {key}</em>" in shown
 
 
 def test_an_unfitted_model_is_shown_as_such() -> None:

@@ -54,7 +54,7 @@ def test_all_rows_are_the_numbers_of_the_picture(run: Run, environment, monkeypa
 
 
 def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
-    """The README's picture, and the numbers next to it, are those of the demo's table."""
+    """The picture of the first page, and the numbers next to it, are those of the demo's table."""
     direct = {
         key: (float(row[1]), float(row[0]) - float(cells["uncalibrated", "original"][0]))
         for (key, report), row in cells.items()
@@ -68,7 +68,7 @@ def _compare_with_the_picture(cells: dict[tuple[str, str], list[str]]) -> None:
     nets = sorted(net for _, net in direct.values())
     assert sorted(labels) == pytest.approx(nets, abs=0.0101)
     changed = [tpcr for tpcr, _ in direct.values()]
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / "docs" / "index.md").read_text("utf-8")
     assert f"between {min(changed):.2f} and {max(changed):.2f} percent" in text
     interval = f"between {min(labels):.2f} and {max(labels):+.2f} points".replace("-", "−")
     assert interval in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import weakref
+from collections.abc import Sequence
 from html import escape
 from typing import Any, Self, SupportsIndex
 
@@ -91,7 +92,12 @@ class Estimator:
 
     def _repr_html_(self) -> str:
         """Return the diagram shown in notebooks."""
-        return _diagram(self, self._parts(), getattr(self, "construction_", None))
+        record = getattr(self, "construction_", None)
+        return _diagram(self, self._parts(), record, self._facts())
+
+    def _facts(self) -> list[str]:
+        """Return sentences about the fit that are worth knowing at once."""
+        return []
 
     def _parts(self) -> dict[str, Any]:
         """Return the fitted estimators inside this one, by role."""
@@ -138,7 +144,12 @@ _STATE_STYLE = "margin:.4em 0 0;font-size:.9em;opacity:.8;background:none"
 _MAX_SHOWN = 6
 
 
-def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None) -> str:
+def _diagram(
+    estimator: Estimator,
+    inner: dict[str, Any],
+    record: object = None,
+    facts: Sequence[str] = (),
+) -> str:
     """Return an estimator as HTML.
 
     Parameters
@@ -146,9 +157,11 @@ def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None)
     estimator : Estimator
         The estimator, whose parameters and fitted attributes are shown.
     inner : dict
-        Its inner estimators by role; each gets its own box.
+        Its inner estimators by role; each gets its own box, folded.
     record : object, optional
         The record of the fit, shown by its repr instead of the fitted attributes.
+    facts : sequence of str
+        What is worth knowing at once.
     """
     fitted = {
         name: value
@@ -157,9 +170,11 @@ def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None)
     }
     lines = [f"<strong>{escape(repr(estimator))}</strong>"]
     lines.append(f"<div>{'fitted' if fitted else 'not fitted yet'}</div>")
+    lines += [f"<div>{escape(line)}</div>" for line in facts]
     for role, part in inner.items():
         html = getattr(part, "_repr_html_", lambda part=part: escape(repr(part)))()
-        lines.append(f"<div><em>{escape(role)}</em><br>{html}</div>")
+        name = f"<em>{escape(role)}</em> {escape(type(part).__name__)}"
+        lines.append(f"<details><summary>{name}</summary>{html}</details>")
     if fitted and not inner:
         attributes = "\n".join(f"{name} = {_describe(value)}" for name, value in fitted.items())
         state = attributes if record is None else repr(record)

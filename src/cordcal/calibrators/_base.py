@@ -419,7 +419,7 @@ class Calibrator(Estimator, ABC):
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
         if cls.extra is not None and find_spec(_MODULES[cls.extra]) is None:
             return (
-                f"needs {_MODULES[cls.extra]}; install it with: pip install 'cordcal[{cls.extra}]'"
+                f"needs {_MODULES[cls.extra]}; install it with: pip install {_MODULES[cls.extra]}"
             )
         return None
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.parallel import interruptible
+from cordcal._numeric.progress import in_notebook, is_shown, line_of_progress, shown
 from cordcal._numeric.types import Matrix, Vector
 from cordcal.calibrators._affine_loss import AffineProblem, Step
 
@@ -361,8 +362,6 @@ def lbfgs(
 
 # Multiplications per pass; below this a fit takes seconds and needs no bar.
 _LONG_WORK = 2**30
-# A bar of several fits hides those of each, which may run on other threads.
-_bar_is_shown = False
 
 
 @contextmanager
@@ -383,8 +382,11 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
     >>> with progress("ms", work=1000) as report:
     ...     report(1, 0.5, 1e-3)
     """
-    global _bar_is_shown
-    if _bar_is_shown or work < _LONG_WORK or not (console := _console()).is_terminal:
+    if in_notebook():
+        with line_of_progress(f"fitting {title}", steps) as advance:
+            yield lambda step, value, gradient_norm: advance(step, "steps")
+        return
+    if is_shown() or work < _LONG_WORK or not (console := _console()).is_terminal:
         yield lambda step, value, gradient_norm: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -396,8 +398,7 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
         TimeElapsedColumn(),
     )
     # The bar disappears at the end: the results are in the fitted attributes.
-    _bar_is_shown = True
-    with _hidden_afterwards(), Progress(*columns, console=console, transient=True) as bar:
+    with shown(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"fitting {title}", total=steps, state="first step")
 
         def report(step: int, value: float, gradient_norm: float) -> None:
@@ -407,15 +408,6 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
             bar.update(task, completed=step, state=f"step {step}{total}{loss}{norm}")
 
         yield report
-
-
-@contextmanager
-def _hidden_afterwards() -> Iterator[None]:
-    global _bar_is_shown
-    try:
-        yield
-    finally:
-        _bar_is_shown = False
 
 
 def _console() -> Console:

@@ -42,7 +42,7 @@ class BoostedTemperature(Calibrator):
     the log-probabilities, at most ``rounds`` for each class.  Eight such models are fitted, each
     without one eighth of the rows; it ends after 20 rounds that do not improve on those.  Their
     probabilities are averaged.  The published method uses CatBoost; here LightGBM grows the trees.
-    Needs LightGBM to fit (``pip install 'cordcal[boost]'``), but not to predict.
+    Needs LightGBM to fit (``pip install lightgbm``), but not to predict.
 
     | Works on log-probabilities.
     | Changes the argmax and the order.
@@ -145,7 +145,7 @@ class BoostedBlend(Blend):
     cross-fitted ones for the calibration rows, those of the members fitted on all rows for others.
     The blend's own probabilities are half of the result: where trees help, that keeps most of
     their gain, and where they harm, half of it is avoided.
-    Needs LightGBM to fit (``pip install 'cordcal[boost]'``), but not to predict.
+    Needs LightGBM to fit (``pip install lightgbm``), but not to predict.
 
     | Works on what each member works on; the trees on log-probabilities.
     | Changes the argmax and the order.
@@ -454,6 +454,6 @@ def _lightgbm_for(key: str) -> Any:
         import lightgbm
     except ImportError:
         raise ImportError(
-            f"the calibrator {key!r} needs LightGBM; install it with: pip install 'cordcal[boost]'"
+            f"the calibrator {key!r} needs LightGBM; install it with: pip install lightgbm"
         ) from None
     return lightgbm

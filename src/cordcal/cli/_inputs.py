@@ -451,6 +451,6 @@ def _cluster(address: str) -> AbstractContextManager[Run]:
         from cordcal.dask.cluster import on_cluster
     except ImportError as error:
         raise ImportError(
-            "a cluster needs Dask; install it with: pip install 'cordcal[dask]'"
+            "a cluster needs Dask; install it with: pip install 'dask[array,dataframe,distributed]'"
         ) from error
     return on_cluster(address)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, NamedTuple
@@ -17,6 +19,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, row_digests
+from cordcal._numeric.progress import line_of_progress, shown
 from cordcal._numeric.types import (
     ArrayLike,
     Classes,
@@ -236,37 +239,38 @@ def compare(
     running = {name: candidate for name, candidate in candidates.items() if name not in left_out}
     waiting = set(running)
 
-    def report(name: str) -> None:
-        if progress is not None and name in waiting:
-            waiting.remove(name)
-            progress(name)
+    with _steps(progress, len(running) + 1) as advance:
 
-    # Lift needs held-out probabilities of these: they are fitted together, on threads.
-    lifted = {str(key): name for name, key in running.items() if _is_lifted(key, preserve)}
-    for part in parts:
-        part.fit_cache.fit_all(list(lifted), lambda key: report(lifted[key]))
-    for name, candidate in running.items():
-        report(name)
-        try:
-            fitted.append(
-                fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
-            )
-        except ValueError as error:
-            if selection.explicit:
-                raise
-            left_out[name] = str(error)
-    if progress is not None:
-        progress("intervals")
-    rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
-    for result in fitted:
-        rows_by_output |= result.rows_by_output()
-    replicates = resampled(
-        rows_by_output,
-        [part.rows for part in parts],
-        population,
-        seed=seed,
-        clusters=(checked if held_out is None else parts[0].original).clusters,
-    )
+        def report(name: str) -> None:
+            if name in waiting:
+                waiting.remove(name)
+                advance(name)
+
+        # Lift needs held-out probabilities of these: they are fitted together, on threads.
+        lifted = {str(key): name for name, key in running.items() if _is_lifted(key, preserve)}
+        for part in parts:
+            part.fit_cache.fit_all(list(lifted), lambda key: report(lifted[key]))
+        for name, candidate in running.items():
+            report(name)
+            try:
+                fitted.append(
+                    fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
+                )
+            except ValueError as error:
+                if selection.explicit:
+                    raise
+                left_out[name] = str(error)
+        advance("intervals")
+        rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
+        for result in fitted:
+            rows_by_output |= result.rows_by_output()
+        replicates = resampled(
+            rows_by_output,
+            [part.rows for part in parts],
+            population,
+            seed=seed,
+            clusters=(checked if held_out is None else parts[0].original).clusters,
+        )
     part_clusters = [part.original.clusters for part in parts]
     return Comparison(
         entries=tuple(_entry(result, replicates, classes) for result in fitted),
@@ -289,6 +293,18 @@ def compare(
             output: act_shares(rows, seed, part_clusters) for output, rows in rows_by_output.items()
         },
     )
+
+
+@contextmanager
+def _steps(progress: Callable[[str], None] | None, count: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function to call at the start of each step: the caller's, or one that counts."""
+    if progress is not None:
+        with shown():
+            yield progress
+        return
+    numbers = itertools.count()
+    with line_of_progress("comparing", count) as advance:
+        yield lambda name: advance(next(numbers), name)
 
 
 def _match(

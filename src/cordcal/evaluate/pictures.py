@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,13 +20,12 @@ from cordcal.evaluate.results import (
     Histogram,
     Move,
     Pictures,
-    ReportData,
     Selection,
     Selective,
 )
 from cordcal.metrics import METRICS, PredictionChanges, prediction_changes
 from cordcal.metrics.base import LabelledRows
-from cordcal.metrics.binned import MIN_ROWS_PER_BIN, ClassBins, Reliability
+from cordcal.metrics.binned import ClassBins
 from cordcal.metrics.changes import flows_between
 from cordcal.metrics.registry import MeasuredProbabilities, leading_metrics
 from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
@@ -38,96 +36,6 @@ from cordcal.preserving import Outputs
 _MAX_LINES, _OTHER_FIGURES = 6500, 100
 # Of more than MAX_HEAT_MAP classes, this many moves are listed.
 MAX_MOVES = 40
-
-
-@dataclass(frozen=True)
-class DiagramMark:
-    """A bin of a reliability diagram that has rows; areas of marks are proportional to rows."""
-
-    count: int
-    confidence: float
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    area: float
-
-    @property
-    def is_few(self) -> bool:
-        """Whether it has so few rows that no line is drawn through it."""
-        return self.count < MIN_ROWS_PER_BIN
-
-
-def diagram_marks(bins: Reliability) -> list[DiagramMark]:
-    """Return the marks of a reliability diagram, whose areas are shares of the largest one.
-
-    Examples
-    --------
-    >>> from cordcal.metrics import reliability
-    >>> bins = reliability([[0.9, 0.1]] * 3 + [[0.6, 0.4]], [0, 0, 1, 0])
-    >>> [(mark.count, mark.accuracy, round(mark.area, 3)) for mark in diagram_marks(bins)]
-    [(1, 1.0, 0.333), (3, 0.6666666666666666, 1.0)]
-    """
-    area = bins.weight / bins.weight.max()
-    vectors = (bins.count, bins.confidence, bins.accuracy, bins.accuracy_low, bins.accuracy_high)
-    rows = zip(*(vector.tolist() for vector in (*vectors, area)), strict=True)
-    return [DiagramMark(*row) for row in rows if row[-1] > 0.0]
-
-
-@dataclass(frozen=True)
-class TradeOffMark:
-    """One output in a scatter plot: the share of predictions it changes, and a metric.
-
-    ``kind`` is the output, or ``"rival"`` for a calibrator that needs no repair.
-    """
-
-    key: str
-    name: str
-    output: str
-    kind: str
-    changed: float
-    value: float
-
-    @property
-    def where(self) -> tuple[float, float]:
-        """Its place: percent of predictions changed, and the metric."""
-        return self.changed, self.value
-
-
-@dataclass(frozen=True)
-class TradeOff:
-    """What a scatter plot of a metric against changed predictions shows.
-
-    Attributes
-    ----------
-    marks : tuple of TradeOffMark
-        The outputs, the best last, so that it is drawn on top.
-    pairs : tuple of (TradeOffMark, TradeOffMark)
-        The direct output of a calibrator, and each repair of it.
-    """
-
-    marks: tuple[TradeOffMark, ...]
-    pairs: tuple[tuple[TradeOffMark, TradeOffMark], ...]
-
-
-def trade_off(data: ReportData, measure: str) -> TradeOff:
-    """Return what a scatter plot of a metric shows, the metric in its unit."""
-    metric = METRICS[measure]
-    marks = []
-    for row in data.rows():
-        changed = 0.0 if row.changes is None else 100.0 * row.changes.tpcr
-        is_rival = row.output == "direct" and row.changes is None
-        kind = "rival" if is_rival else row.output
-        value = metric.scale * row.measures[measure]
-        marks.append(TradeOffMark(row.key, row.name, row.output, kind, changed, value))
-    by_output = {(mark.key, mark.output): mark for mark in marks}
-    pairs = [
-        (by_output[entry.key, "direct"], by_output[entry.key, output])
-        for entry in data.calibrators
-        for output in entry.preserving
-        if entry.changes.tpcr > 0.0 and (entry.key, output) in by_output
-    ]
-    marks.sort(key=lambda mark: mark.value, reverse=metric.lower_is_better)
-    return TradeOff(tuple(marks), tuple(pairs))
 
 
 def class_table(changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTable:

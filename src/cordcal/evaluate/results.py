@@ -765,6 +765,42 @@ class OutputRow:
     default: bool
 
 
+@dataclass(frozen=True)
+class TradeOffMark:
+    """One output in a scatter plot: the share of predictions it changes, and a metric.
+
+    ``kind`` is the output, or ``"rival"`` for a calibrator that needs no repair.
+    """
+
+    key: str
+    name: str
+    output: str
+    kind: str
+    changed: float
+    value: float
+
+    @property
+    def where(self) -> tuple[float, float]:
+        """Its place: percent of predictions changed, and the metric."""
+        return self.changed, self.value
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """What a scatter plot of a metric against changed predictions shows.
+
+    Attributes
+    ----------
+    marks : tuple of TradeOffMark
+        The outputs, the best last, so that it is drawn on top.
+    pairs : tuple of (TradeOffMark, TradeOffMark)
+        The direct output of a calibrator, and each repair of it.
+    """
+
+    marks: tuple[TradeOffMark, ...]
+    pairs: tuple[tuple[TradeOffMark, TradeOffMark], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class ReportData:
     """What a comparison or an audit shows.
@@ -868,6 +904,26 @@ class ReportData:
         for entry in self.calibrators:
             rows += self.rows_of(entry)
         return rows
+
+    def trade_off(self, measure: str) -> TradeOff:
+        """Return what a scatter plot of a metric shows, the metric in its unit."""
+        metric = METRICS[measure]
+        marks = []
+        for row in self.rows():
+            changed = 0.0 if row.changes is None else 100.0 * row.changes.tpcr
+            is_rival = row.output == "direct" and row.changes is None
+            kind = "rival" if is_rival else row.output
+            value = metric.scale * row.measures[measure]
+            marks.append(TradeOffMark(row.key, row.name, row.output, kind, changed, value))
+        by_output = {(mark.key, mark.output): mark for mark in marks}
+        pairs = [
+            (by_output[entry.key, "direct"], by_output[entry.key, output])
+            for entry in self.calibrators
+            for output in entry.preserving
+            if entry.changes.tpcr > 0.0 and (entry.key, output) in by_output
+        ]
+        marks.sort(key=lambda mark: mark.value, reverse=metric.lower_is_better)
+        return TradeOff(tuple(marks), tuple(pairs))
 
     def rows_of(self, entry: Entry) -> list[OutputRow]:
         """Return the rows of one calibrator, the direct output first."""

@@ -682,7 +682,8 @@ def measure_constraint_cost(
     right = prediction == labels
     true = np.asarray(direct[np.arange(len(labels)), labels], dtype=np.float64)
     # The share of the true class in the mass that a wrong prediction leaves.
-    share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
+    # Of right rows it is not asked: their mass over a tiny rest would overflow.
+    share = np.divide(true, rest, out=np.zeros(len(rest)), where=(rest > 0.0) & ~right)
     share = np.where(right, 1.0, np.minimum(share, 1.0))
     repairs = [loss for loss in (cord, lift) if loss is not None]
     # CORD and Lift also read the original probabilities, so either may be better than the best

@@ -46,7 +46,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "cordcal.onnx needs onnx and onnxruntime; install them with: pip install 'cordcal[onnx]'"
+        "cordcal.onnx needs onnx and onnxruntime; install them with: pip install onnx onnxruntime"
     ) from error
 
 _DTYPES = ("float64", "float32", "float16")

@@ -27,9 +27,7 @@ try:
 
     from cordcal.export import _torch_functions as xp
 except ImportError as error:
-    raise ImportError(
-        "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"
-    ) from error
+    raise ImportError("cordcal.torch needs torch; install it with: pip install torch") from error
 
 _ONNX_CALL = "cordcal.onnx.export(model, path, behind=network_path)"
 # A table, because torch.compile cannot trace the name of a dtype.

@@ -429,9 +429,7 @@ def import_h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError(
-            "HDF5 files need h5py; install it with: pip install 'cordcal[hdf5]'"
-        ) from error
+        raise ImportError("HDF5 files need h5py; install it with: pip install h5py") from error
     return h5py
 
 
@@ -588,7 +586,5 @@ def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(
-            "torch files need torch; install it with: pip install 'cordcal[torch]'"
-        ) from error
+        raise ImportError("torch files need torch; install it with: pip install torch") from error
     return torch

@@ -59,6 +59,27 @@ def bin_index(confidence: Vector, bins: int) -> Classes:
     return np.searchsorted(bin_edges(bins)[1:-1], confidence, side="left")
 
 
+# Bins of equal mass have so many rows or more: the accuracy of fewer is mostly noise.
+MIN_ROWS_PER_BIN = 10
+
+
+@dataclass(frozen=True)
+class DiagramMark:
+    """A bin of a reliability diagram that has rows; areas of marks are proportional to rows."""
+
+    count: int
+    confidence: float
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    area: float
+
+    @property
+    def is_few(self) -> bool:
+        """Whether it has so few rows that no line is drawn through it."""
+        return self.count < MIN_ROWS_PER_BIN
+
+
 @dataclass(frozen=True, eq=False)
 class Reliability(Record):
     """The bins of a reliability diagram; every field is a vector with one entry per bin.
@@ -95,6 +116,21 @@ class Reliability(Record):
         gap = np.abs(self.confidence[filled] - self.accuracy[filled])
         weight = ordinary_weights(self.weight)
         return float(weight[filled] @ gap / weight.sum())
+
+    def marks(self) -> list[DiagramMark]:
+        """Return the marks of the diagram, whose areas are shares of the largest one.
+
+        Examples
+        --------
+        >>> bins = reliability([[0.9, 0.1]] * 3 + [[0.6, 0.4]], [0, 0, 1, 0])
+        >>> [(mark.count, mark.confidence, round(mark.area, 3)) for mark in bins.marks()]
+        [(1, 0.6, 0.333), (3, 0.9, 1.0)]
+        """
+        area = self.weight / self.weight.max()
+        vectors = (self.count, self.confidence, self.accuracy)
+        ends = (self.accuracy_low, self.accuracy_high)
+        rows = zip(*(vector.tolist() for vector in (*vectors, *ends, area)), strict=True)
+        return [DiagramMark(*row) for row in rows if row[-1] > 0.0]
 
     def __len__(self) -> int:
         return int(self.count.shape[0])
@@ -276,10 +312,6 @@ def ece(
     return update_stream(
         ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index, class_names
     ).result()
-
-
-# Bins of equal mass have so many rows or more: the accuracy of fewer is mostly noise.
-MIN_ROWS_PER_BIN = 10
 
 
 def equal_mass_bins(rows: LabelledRows, bins: int = BINS) -> Reliability:

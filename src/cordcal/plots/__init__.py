@@ -1,4 +1,4 @@
-"""Figures for papers with matplotlib (``pip install 'cordcal[figures]'``).
+"""Figures for papers with matplotlib (``pip install matplotlib``).
 
 Each function takes arrays or a result, draws on ``ax`` or on new axes, and returns the axes.
 The numbers come from `cordcal.metrics` and `cordcal.compare`.

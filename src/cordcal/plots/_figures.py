@@ -12,8 +12,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.certification import Certificate
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.pictures import TradeOffMark, diagram_marks, trade_off
-from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective
+from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective, TradeOffMark
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -51,7 +50,7 @@ def axes(ax: Axes | None) -> Axes:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "figures need matplotlib; install it with: pip install 'cordcal[figures]'"
+            "figures need matplotlib; install it with: pip install matplotlib"
         ) from error
     return plt.subplots(layout="constrained")[1]
 
@@ -228,7 +227,7 @@ def _diagrams(
 
 
 def _draw_curve(ax: Axes, bins: Reliability, name: str, colour: str) -> None:
-    marks = diagram_marks(bins)
+    marks = bins.marks()
     line = [mark for mark in marks if not mark.is_few]
     confidence = [mark.confidence for mark in line]
     ax.fill_between(
@@ -439,7 +438,7 @@ def metric_versus_tpcr(
         raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(METRICS)}")
     _check_comparison(comparison)
     ax = axes(ax)
-    shown = trade_off(comparison.report_data(), measure)
+    shown = comparison.report_data().trade_off(measure)
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
     for pair in shown.pairs:
         across, height = zip(*(mark.where for mark in pair), strict=True)

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from cordcal.evaluate.pictures import DiagramMark, TradeOffMark, diagram_marks, trade_off
-from cordcal.evaluate.results import ClassRow, Entry, Move, ReportData, Selective
+from cordcal.evaluate.results import ClassRow, Entry, Move, ReportData, Selective, TradeOffMark
 from cordcal.metrics import METRICS
+from cordcal.metrics.binned import DiagramMark
 from cordcal.report.labels import place_labels
 from cordcal.report.tables import number, option_name
 
@@ -376,7 +376,7 @@ def _add(
     drawing: Drawing, entry: Entry, outputs: Sequence[str], *, with_tips: bool = False
 ) -> None:
     """Draw outputs: all bands, then the lines with their marks."""
-    shown = {name: diagram_marks(entry.pictures.reliability[name]) for name in outputs}
+    shown = {name: entry.pictures.reliability[name].marks() for name in outputs}
     for output, marks in shown.items():
         line = [mark for mark in marks if not mark.is_few]
         low = [(mark.confidence, mark.accuracy_low) for mark in line]
@@ -403,7 +403,7 @@ def reliability_outputs(entry: Entry) -> list[str]:
     seen: list[list[DiagramMark]] = []
     names = []
     for name, bins in entry.pictures.reliability.items():
-        marks = diagram_marks(bins)
+        marks = bins.marks()
         if marks not in seen:
             seen.append(marks)
             names.append(name)
@@ -573,7 +573,8 @@ _LABELLED = 8
 def metric_versus_tpcr(data: ReportData, measure: str) -> Markup:
     """Draw a metric of every output against TPCR; outliers are pinned to the edges."""
     spec = METRICS[measure]
-    marks = trade_off(data, measure).marks
+    shown = data.trade_off(measure)
+    marks = shown.marks
     y = Axis.robust(spec.axis, [mark.value for mark in marks])
     shares = [mark.changed for mark in marks if mark.changed > 0.0] or [0.0]
     widest = max(map(Axis.robust("", shares).pinned, shares)) or 1.0
@@ -581,7 +582,7 @@ def metric_versus_tpcr(data: ReportData, measure: str) -> Markup:
     # Three are side by side, drawn at their displayed width so that text keeps its size.
     drawing = Drawing(x, y, width=330, height=310)
     drawing.band(x.low, -x.low, "zero-band")
-    for direct, repaired in trade_off(data, measure).pairs:
+    for direct, repaired in shown.pairs:
         start, end = ((x.pinned(mark.changed), y.pinned(mark.value)) for mark in (direct, repaired))
         drawing.line(start, end, f"pair {repaired.output}")
     labels = [_mark(drawing, mark, measure) for mark in marks]

@@ -74,11 +74,14 @@ from cordcal.sklearn._members import (
     Scorer,
     SklearnCalibrator,
     fit_fold,
+    nearly_tied,
     positions,
     to_numpy,
     vote,
 )
 
+# Calibration rows with tied scores that show how an estimator decides ties.
+_MIN_TIES = 3
 _THRESHOLD_WRAPPERS = ("ThresholdClassifier", "ThresholdClassifierCV")
 
 
@@ -195,7 +198,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     -----
     An estimator without ``predict`` predicts the argmax of its scores.  Where ``predict`` was the
     argmax of the scores in all calibration rows, ``predict_proba`` evaluates the estimator once,
-    and calls ``predict`` only for rows whose two largest scores are nearly equal.
+    and calls ``predict`` only for rows whose two largest scores are nearly equal, unless three or
+    more such calibration rows showed that it is the argmax there, too.
 
     A class without rows among the training rows of a fold has probability zero in that fold before
     calibration, as in scikit-learn (1e-12 among decision values, which scikit-learn replaces by the
@@ -633,6 +637,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         member = Member(scorer.estimator, rows.classes, rows.target_classes, calibrator)
         is_argmax = bool((checked.raw.argmax(axis=1) == checked.prediction).all())
         member.predicts_argmax = is_argmax and not _decides_otherwise(scorer.estimator)
+        enough_ties = len(nearly_tied(checked.raw)) >= _MIN_TIES
+        member.ties_are_first = member.predicts_argmax and enough_ties
         masses = None
         if isinstance(self.make_repair(), Lift):
             new = functools.partial(self.make_calibrator, scorer)

@@ -134,13 +134,15 @@ class Scorer:
     ----------
     predicts_argmax : bool
         Whether the argmax of the scores is known to be the prediction, except in ties.
+    ties_are_first : bool
+        Whether it is known in ties, too.
     """
 
     def __init__(self, estimator: Classifier, classes: Names, targets: Names) -> None:
         self.estimator = estimator
         self.classes = classes
         self.targets = targets
-        self.predicts_argmax = False
+        self.predicts_argmax = self.ties_are_first = False
         self._known = to_numpy(getattr(estimator, "classes_", targets))
         self.columns = positions(self._known, targets, "estimator.classes_")
 
@@ -164,8 +166,8 @@ class Scorer:
             return Outputs(scores, self._own_prediction(X), self.kind)
         values = to_numpy(scores)
         prediction = values.argmax(axis=1)
-        close = _nearly_tied(values)
-        if close.size:
+        close = nearly_tied(values)
+        if close.size and not self.ties_are_first:
             prediction[close] = self._own_prediction(_safe_indexing(X, close))
         return Outputs(scores, prediction, self.kind)
 
@@ -382,12 +384,12 @@ def fit_fold(
 _TIE = 1e-6
 
 
-def _nearly_tied(scores: npt.NDArray[np.generic]) -> Labels:
+def nearly_tied(scores: npt.NDArray[np.generic]) -> Labels:
     """Return the rows whose two largest scores differ by little more than rounding.
 
     Examples
     --------
-    >>> _nearly_tied(np.array([[0.5, 0.5, 0.0], [0.2, 0.7, 0.1]]))
+    >>> nearly_tied(np.array([[0.5, 0.5, 0.0], [0.2, 0.7, 0.1]]))
     array([0])
     """
     last_two = np.partition(scores.astype(np.float64), -2, axis=1)[:, -2:]

@@ -76,7 +76,7 @@ def torch_for(key: str) -> Any:
         import torch
     except ImportError:
         raise ImportError(
-            f"the calibrator {key!r} needs torch; install it with: pip install 'cordcal[torch]'"
+            f"the calibrator {key!r} needs torch; install it with: pip install torch"
         ) from None
     return torch
 
