@@ -30,7 +30,9 @@ def reloads(model: object) -> object:
     return skops.io.loads(skops.io.dumps(model), trusted=trusted_types())
 
 
-@pytest.mark.parametrize("options", [*({"method": method} for method in METHODS), *OPTIONS], ids=str)
+@pytest.mark.parametrize(
+    "options", [*({"method": method} for method in METHODS), *OPTIONS], ids=str
+)
 def test_classifiers(options: dict) -> None:
     if options.get("method") in ("boost", "boosted-blend"):
         pytest.importorskip("lightgbm")
@@ -62,5 +64,3 @@ def test_only_what_exists_is_trusted() -> None:
         assert module.startswith(("cordcal.", "sklearn.calibration"))
         if module.startswith("cordcal."):
             assert isinstance(getattr(__import__(module, fromlist=[cls]), cls), type)
-
-
