@@ -4,7 +4,8 @@ Serve with MLflow, FastAPI or ONNX Runtime
 
 A fitted model goes into a registry, behind an HTTP endpoint, or into a runtime without Python. The
 predictions stay your classifier's in each of them. Needs
-``pip install 'cordcal[onnx]' mlflow skops fastapi uvicorn httpx``.
+``pip install 'cordcal[onnx]' mlflow-skinny skops pandas fastapi uvicorn httpx`` (the whole mlflow
+will do, too).
 """
 
 # %%
@@ -99,7 +100,7 @@ print(np.array_equal(served.predict(scores), calibration.predict_proba(scores)))
 # .. code-block:: console
 #
 #    $ CORDCAL_MODEL=model.safetensors uvicorn serve_fastapi:app --workers 2 --port 8000
-#    $ curl localhost:8000/predict -H 'content-type: application/json' -d '{"scores": [0.2, 0.5, 0.3]}'
+#    $ curl localhost:8000/predict --json '{"scores": [0.2, 0.5, 0.3]}'
 #
 # This guide does the same on a free port, and stops them.
 import contextlib
@@ -117,9 +118,10 @@ def serving(workers):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "uvicorn", "serve_fastapi:app", "--log-level", "warning"]
+    command += ["--workers", str(workers), "--port", port, "--app-dir", str(scripts)]
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "serve_fastapi:app", "--app-dir", str(scripts)]
-        + ["--workers", str(workers), "--port", port, "--log-level", "warning"],
+        command,
         env={**os.environ, "CORDCAL_MODEL": str(here / "model.safetensors")},
     )
     try:
@@ -154,8 +156,8 @@ print(bad.status_code, bad.json()["detail"])
 
 # %%
 # With several workers, uvicorn leaves the socket's delay for small packets on, and an answer waits
-# about 40 ms for the client to acknowledge its headers. Where one row must be fast, start one worker
-# per container or port, and balance between these.
+# about 40 ms for the client to acknowledge its headers. Where one row must be fast, start one
+# worker per container or port, and balance between these.
 #
 # ONNX Runtime
 # ------------

@@ -40,9 +40,10 @@ def client(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "uvicorn", "serve_fastapi:app", "--log-level", "warning"]
+    command += ["--workers", "2", "--port", port, "--app-dir", str(ROOT / "examples")]
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "serve_fastapi:app", "--workers", "2", "--port", port]
-        + ["--app-dir", str(ROOT / "examples"), "--log-level", "warning"],
+        command,
         env={**os.environ, "CORDCAL_MODEL": str(path), "PYTHONPATH": str(ROOT / "src")},
     )
     try:
