@@ -5,7 +5,7 @@ Calibrate LightGBM, XGBoost, CatBoost, AutoGluon and TabPFN
 Gradient boosting returns raw margins and probabilities, and none of the three libraries calibrates
 them. AutoGluon and TabPFN divide by one temperature. This guide shows what to pass, which rows to
 fit on, and what the default adds to a temperature. Needs
-``pip install cordcal lightgbm xgboost catboost pandas``.
+``pip install cordcal lightgbm xgboost-cpu catboost pandas`` (or xgboost, for graphics cards).
 """
 
 # %%
@@ -133,9 +133,9 @@ show("from probabilities", by_proba.predict_proba(proba[new]), proba[new])
 # Which rows to calibrate on
 # --------------------------
 # Never those that the trees were grown on: there the booster is nearly always right, and the
-# calibration learns just that. The rows of early stopping are at hand, and they are not quite fresh:
-# the number of trees was chosen for its loss on them, so the booster looks a little better there
-# than it is. One number can hide little. Over 20 splits like this one with 300 rows of either kind
+# calibration learns just that. The rows of early stopping are at hand, but not quite fresh: the
+# number of trees was chosen for its loss on them, so the booster looks a little better there than
+# it is. One number can hide little. Over 20 splits like this one with 300 rows of either kind
 # (``python benchmarks/early_stopping_rows.py``) the NLL on new rows is 0.550 with the rows of early
 # stopping, 0.547 with as many fresh ones (difference 0.004 ± 0.007), 0.534 with both and 0.623 with
 # the training rows. So calibrate on both where labels are few. Where many combinations of settings
