@@ -95,14 +95,15 @@ print(np.array_equal(served.predict(scores), calibration.predict_proba(scores)))
 #
 # .. literalinclude:: ../../examples/serve_fastapi.py
 #
-# A shell starts two workers, and asks them:
+# Next to a model file, a shell starts two workers, and another asks them:
 #
 # .. code-block:: console
 #
 #    $ CORDCAL_MODEL=model.safetensors uvicorn serve_fastapi:app --workers 2 --port 8000
 #    $ curl localhost:8000/predict --json '{"scores": [0.2, 0.5, 0.3]}'
 #
-# This guide does the same on a free port, and stops them.
+# The scores are what the model was fitted on, here probabilities. This guide does the same on a free
+# port, and stops the workers.
 import contextlib
 import socket
 import subprocess

@@ -115,6 +115,9 @@ for library, scores in margins.items():
     show("isotonic, unrepaired", isotonic.direct_proba(scores[new]), scores[new])
 
 # %%
+# The default has the lowest NLL and Brier score for all three. The ECE of 500 rows is worth a few
+# points either way; :func:`cordcal.compare` gives these differences with intervals.
+#
 # ``predict`` returns the text labels, the same as the booster's:
 predicted = models["LightGBM", "the default"].predict(margins["LightGBM"][new])
 print((predicted == classes[light.predict(X.iloc[new])]).all())
