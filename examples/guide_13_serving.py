@@ -102,8 +102,8 @@ print(np.array_equal(served.predict(scores), calibration.predict_proba(scores)))
 #    $ CORDCAL_MODEL=model.safetensors uvicorn serve_fastapi:app --workers 2 --port 8000
 #    $ curl localhost:8000/predict --json '{"scores": [0.2, 0.5, 0.3]}'
 #
-# The scores are what the model was fitted on, here probabilities. This guide does the same on a free
-# port, and stops the workers.
+# The scores are what the model was fitted on, here probabilities. This guide does the same on a
+# free port, and stops the workers.
 import contextlib
 import socket
 import subprocess
