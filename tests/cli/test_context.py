@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,28 @@ def test_parts_in_another_order_and_resume(folder, rows, call) -> None:
     # Another second opinion is another job.
     _, _, err = call(*apply, "--second-opinion", "other.parquet", "--resume")
     assert "up to date" not in err
+
+
+def test_work_on_other_machines_reads_the_second_opinion_there(folder, rows) -> None:
+    from cordcal.files.apply import ApplyOptions, PartWork
+    from cordcal.files.columns import ColumnSpec, TextOptions
+    from cordcal.files.context import SecondOpinion, context_of_model
+    from cordcal.files.scores import open_with_spec
+
+    model = cordcal.load(folder / "m.safetensors")
+    names = tuple(NAMES)
+    opinion = SecondOpinion(str(folder / "other.parquet"), "id", names, TextOptions())
+    context = context_of_model(model.repair_.context_, None, opinion, ".")
+    opinion.load()
+    path = str(folder / "new.parquet")
+    spec = ColumnSpec(columns=("logit_*",), classes=names, context=context.to_read)
+    work = PartWork(model, (open_with_spec(path, spec).opener,), ApplyOptions(names), context)
+    sent = pickle.dumps(work)
+    assert len(sent) < 2 * len(pickle.dumps(model)) + 5000  # without the second opinion
+    pickle.loads(sent)(((path,), str(folder / "out.parquet")))
+    np.testing.assert_array_equal(
+        written(folder / "out.parquet"), expected(model, rows["new"], rows["other"])
+    )
 
 
 def test_a_second_opinion_above_the_limit_is_refused(folder, call, monkeypatch) -> None:
