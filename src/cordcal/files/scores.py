@@ -406,7 +406,7 @@ class ScoreFile:
             self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.context)
         else:
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
-        for name in spec.context:
+        for name in spec.context if source.names else ():  # not even a header
             self._check_context(name)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
