@@ -147,6 +147,54 @@ def test_every_format_has_the_same_table(call, files: Path, suffix: str) -> None
     np.testing.assert_array_equal(first.labels, second.labels)
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "csv", "jsonl"])
+def test_what_the_scores_are_is_known_to_every_reader(
+    call, files: Path, tmp_path: Path, suffix: str
+) -> None:
+    import cordcal
+
+    assert call(*CONVERT, "--output", f"scores.{suffix}")[0] == 0
+    assert cordcal.files.read_scores(files / f"scores.{suffix}").kind == "logits"
+
+
+def test_stored_kinds_are_honoured_where_values_could_be_either(call, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    import cordcal
+
+    values = {f"p_{name}": np.full(40, 0.5) for name in ("A", "B")}
+    table = pa.table({**values, "label": ["A", "B"] * 20})
+    pq.write_table(table, tmp_path / "plain.parquet")
+    stored = table.replace_schema_metadata({"cordcal.input": "logits"})
+    pq.write_table(stored, tmp_path / "stored.parquet")
+    kinds = [
+        cordcal.files.read_scores(tmp_path / f"{name}.parquet").kind for name in ("plain", "stored")
+    ]
+    assert kinds == ["probabilities", "logits"]
+    explicit = cordcal.files.read_scores(tmp_path / "stored.parquet", input="probabilities")
+    assert explicit.kind == "probabilities"
+
+
+def test_the_order_of_rows_and_lines_does_not_matter_on_the_way_back(call, files: Path) -> None:
+    assert call(*CONVERT, "--output", "scores.parquet")[0] == 0
+    assert call("fit", "scores.parquet", "--calibrator", "ts", "--output", "m.safetensors")[0] == 0
+    repaired = ("apply", "m.safetensors", "scores.parquet", "--output", "repaired.parquet")
+    assert call(*repaired)[0] == 0
+    back = ("answers", "replies.jsonl", "--with", "repaired.parquet", "--force", "--output")
+    assert call(*back, "first.jsonl")[0] == 0
+    rng = np.random.default_rng(1)
+    table = pq.read_table(files / "repaired.parquet")
+    pq.write_table(table.take(rng.permutation(len(table))), files / "repaired.parquet")
+    lines = (files / "replies.jsonl").read_text().splitlines(keepends=True)
+    (files / "replies.jsonl").write_text("".join(rng.permutation(lines)))
+    assert call(*back, "second.jsonl")[0] == 0
+    first, second = (
+        {line["custom_id"]: line for line in read(files / f"{name}.jsonl")}
+        for name in ("first", "second")
+    )
+    assert first == second
+
+
 def test_json_has_the_counts_and_the_steps(call, files: Path) -> None:
     code, output, _ = call(*CONVERT, "--output", "scores.parquet", "--json")
     result = json.loads(output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,28 @@ def test_parts_in_another_order_and_resume(folder, rows, call) -> None:
     # Another second opinion is another job.
     _, _, err = call(*apply, "--second-opinion", "other.parquet", "--resume")
     assert "up to date" not in err
+
+
+def test_work_on_other_machines_reads_the_second_opinion_there(folder, rows) -> None:
+    from cordcal.files.apply import ApplyOptions, PartWork
+    from cordcal.files.columns import ColumnSpec, TextOptions
+    from cordcal.files.context import SecondOpinion, context_of_model
+    from cordcal.files.scores import open_with_spec
+
+    model = cordcal.load(folder / "m.safetensors")
+    names = tuple(NAMES)
+    opinion = SecondOpinion(str(folder / "other.parquet"), "id", names, TextOptions())
+    context = context_of_model(model.repair_.context_, None, opinion, ".")
+    opinion.load()
+    path = str(folder / "new.parquet")
+    spec = ColumnSpec(columns=("logit_*",), classes=names, context=context.to_read)
+    work = PartWork(model, (open_with_spec(path, spec).opener,), ApplyOptions(names), context)
+    sent = pickle.dumps(work)
+    assert len(sent) < 2 * len(pickle.dumps(model)) + 5000  # without the second opinion
+    pickle.loads(sent)(((path,), str(folder / "out.parquet")))
+    np.testing.assert_array_equal(
+        written(folder / "out.parquet"), expected(model, rows["new"], rows["other"])
+    )
 
 
 def test_a_second_opinion_above_the_limit_is_refused(folder, call, monkeypatch) -> None:
@@ -346,3 +369,38 @@ def test_a_second_opinion_of_another_kind(folder, rows, call) -> None:
     np.testing.assert_allclose(
         written(folder / "other-out.parquet"), written(folder / "p-out.parquet"), atol=1e-9
     )
+
+
+def test_parts_without_rows(folder, rows, call) -> None:
+    new = rows["new"]
+    (folder / "new").mkdir()
+    new[:200].to_csv(folder / "new" / "a.csv", index=False)
+    new[:0].to_csv(folder / "new" / "b.csv", index=False)
+    (folder / "new" / "c.csv").touch()
+    new[200:].to_csv(folder / "new" / "d.csv", index=False)
+    apply = ("apply", "m.safetensors", "new", "--second-opinion", "other.parquet", "--output")
+    for output in ("out", "out.csv"):
+        code, _, err = call(*apply, output)
+        assert code == 0, err
+    parts = [written(folder / "out" / f"{name}.csv") for name in "abcd"]
+    np.testing.assert_array_equal(np.concatenate(parts), written(folder / "out.csv"))
+    assert len(written(folder / "out.csv")) == 300
+
+
+def test_bad_values_are_named_by_row_or_skipped(folder, rows, call) -> None:
+    new = rows["new"].astype({"blur": object})
+    new.loc[250, "blur"], new.loc[270, "blur"] = "much", "inf"
+    new.to_csv(folder / "bad.csv", index=False)
+    opinion = ("--second-opinion", "other.parquet")
+    apply = ("apply", "m.safetensors", "bad.csv", *opinion, "--output", "out.csv")
+    code, _, err = call(*apply)
+    assert code == 2
+    assert "row 250 has text in the column 'blur', in which fit had numbers" in err
+    code, _, err = call(*apply, "--on-error", "skip")
+    assert code == 0
+    assert "skipped 1 row: has text in the column 'blur'" in err
+    assert "skipped 1 row: holds an infinite number in the column 'blur'" in err
+    assert len(written(folder / "out.csv")) == 298
+    code, _, err = call("certify", "bad.csv", "--model", "m.safetensors", *opinion)
+    assert code == 2
+    assert "bad.csv: row 250 has text" in err

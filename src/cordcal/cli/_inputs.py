@@ -258,7 +258,10 @@ def read_model_rows(
     scores = file.read()
     context = None
     if reader is not None:
-        context = reader.of(scores.context, scores.values.shape, scores.kind)
+        try:
+            context = reader.of(scores.context, scores.values.shape, scores.kind)
+        except InputError as error:
+            raise error.with_argument(scores.path) from None
         echo_unknown(context, len(scores.values))
     return ModelRows(scores, names, context)
 

@@ -286,8 +286,8 @@ def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
     chosen = [column.name for column in context.columns]
     without = [name for name in context.names if name not in chosen]
     texts = [
-        f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} an effect: cordcal info "
-        f"{output} lists it"
+        f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} an effect; cordcal info "
+        f"{output} prints it"
         if chosen
         else "no column has an effect",
         *([f"no effect: {', '.join(without)}"] if chosen and without else []),

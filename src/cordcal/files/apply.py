@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
-from cordcal.files.context import FileContext, count_unknown
+from cordcal.files.context import FileContext, count_unknown, errors_of_scores
 from cordcal.files.disk import (
     large_empty,
     open_locked,
@@ -217,7 +217,8 @@ class CalibratedRows(ModelApplication):
         if self.context is not None:
             kind = self.model.calibrator_.input
             context = self.context.of(batch.context, batch.values.shape, kind)
-        outputs = self.model.predict_both(batch.values, context=context, dtype=self.dtype)
+        with errors_of_scores(context):
+            outputs = self.model.predict_both(batch.values, context=context, dtype=self.dtype)
         extra = self._act_columns(batch, outputs)
         if self.options.explain:
             explanation = self.model.explain(batch.values, context=context)

@@ -23,6 +23,8 @@ PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_pro
 SCORE_NAMES = ("scores", *LOGIT_NAMES, *PROBABILITY_NAMES, "array")
 MISSING = ("", "NA", "N/A", "#N/A", "NULL", "null", "None", "<NA>")
 """How other programs write a missing value in text."""
+KIND = "cordcal.input"
+"""The metadata of Parquet and Feather files that store what their scores are."""
 OUTPUT = "repaired"
 """The key of probabilities that `apply` wrote."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind, NumPyArray, Vector
+from cordcal._validation.context import context_argument
 from cordcal._validation.scores import original_probabilities
 from cordcal.files.columns import MISSING, ColumnSpec, TextOptions
 from cordcal.files.disk import LIMIT, check_size
@@ -177,16 +179,16 @@ class FileContext:
             raise InputError(name, "holds times", "store a number, such as days, or a category")
         if categories:
             return np.array(as_texts(vector), dtype=object)
-        numbers = _as_numbers(vector, self.decimal)
-        if isinstance(numbers, np.ndarray):
+        numbers, words = _as_numbers(vector, self.decimal)
+        if not words:
             return numbers
         if categories is None:
             return np.array(as_texts(vector), dtype=object)
         raise InputError(
-            name,
-            "is text, but fit had numbers",
-            "pass the column that the model was fitted on",
-            rows=[numbers],
+            "scores",
+            f"has text in the column {name!r}, in which fit had numbers",
+            "write a number, or leave the cell empty",
+            rows=words,
         )
 
 
@@ -210,20 +212,20 @@ def _text(value: object) -> str | None:
     return None if text in MISSING else text
 
 
-def _as_numbers(vector: NumPyArray, decimal: str) -> Vector | int:
-    """Return a column as numbers, NaN where nothing is; or the first row that is not one."""
+def _as_numbers(vector: NumPyArray, decimal: str) -> tuple[Vector, list[int]]:
+    """Return a column as numbers, NaN where nothing is, and the rows that are not numbers."""
     if vector.dtype.kind in "iuf":
-        return vector.astype(np.float64)
-    numbers = np.full(len(vector), np.nan)
-    for row, text in enumerate(vector.tolist()):
-        written = _text(text)
+        return vector.astype(np.float64), []
+    numbers, words = np.full(len(vector), np.nan), []
+    for row, written in enumerate(as_texts(vector)):
         if written is None:
             continue
         number = written.replace(decimal, ".")
-        if not is_number(number):
-            return row
-        numbers[row] = float(number)
-    return numbers
+        if is_number(number):
+            numbers[row] = float(number)
+        else:
+            words.append(row)
+    return numbers, words
 
 
 def context_of_model(
@@ -277,6 +279,19 @@ def context_of_model(
     return FileContext(
         columns, opinion if opinions else None, (*opinions, OPINION)[0], unknown, decimal
     )
+
+
+@contextmanager
+def errors_of_scores(context: Mapping[str, NumPyArray] | None) -> Iterator[None]:
+    """Count errors in rows of the context as errors of these rows of the scores."""
+    try:
+        yield
+    except InputError as error:
+        for name in context or ():
+            if error.argument == context_argument(name) and error.rows.size:
+                reason = f"{error.reason} in the column {name!r}"
+                raise InputError("scores", reason, error.hint, rows=error.rows) from None
+        raise
 
 
 def count_unknown(context: Mapping[str, NumPyArray]) -> dict[str, int]:

@@ -406,7 +406,7 @@ class ScoreFile:
             self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.context)
         else:
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
-        for name in spec.context:
+        for name in spec.context if source.names else ():  # not even a header
             self._check_context(name)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
@@ -432,7 +432,8 @@ class ScoreFile:
         finite = sample[np.isfinite(sample).all(axis=1)]
         if len(finite) and may_be_ranks(self.class_names):
             check_whole_vectors(finite, self.name)
-        self.kind: Kind = input or (kind_of(self.key, finite) if len(finite) else "logits")
+        detected = kind_of(self.key, finite) if len(finite) else "logits"
+        self.kind: Kind = input or source.kind or detected
         if self.key == "repaired" and self.columns and input is None:
             self.kind = "probabilities"
         pinned = replace(

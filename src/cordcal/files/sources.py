@@ -16,6 +16,7 @@ from cordcal._validation.names import class_order
 from cordcal._validation.scores import as_matrix
 from cordcal.files.arrays import ArrayFile, open_arrays
 from cordcal.files.columns import (
+    KIND,
     LABEL_NAMES,
     LOGIT_NAMES,
     MISSING,
@@ -116,6 +117,14 @@ class TableSource:
             return self.table.difference(numeric) or chosen
         return self.table.difference(chosen.columns) or chosen
 
+    @property
+    def kind(self) -> Kind | None:
+        """What the files store that their scores are; None if they do not, or differ."""
+        stored = {(file.schema.metadata or {}).get(KIND.encode()) for file in self.table.files}
+        if stored == {b"logits"}:
+            return "logits"
+        return "probabilities" if stored == {b"probabilities"} else None
+
     def label_column(self, spec: ColumnSpec) -> str | None:
         """Return the column of the labels in this table."""
         if spec.labels is not None:
@@ -149,6 +158,7 @@ class ArraySource:
     def __init__(self, path: str, parts: Parts, files: Sequence[ArrayFile]) -> None:
         self.path, self.parts, self.files, self.format = path, parts, files, files[0].format
         self.paths = [file.path for file in files]
+        self.kind: Kind | None = None
 
     @property
     def names(self) -> Sequence[str]:

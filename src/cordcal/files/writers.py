@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import Kind
+from cordcal.files.columns import KIND
 from cordcal.files.disk import replacing
 from cordcal.files.output import OutputFormat, OutputRows
 from cordcal.files.tables import combined, is_text, size_of
@@ -281,9 +283,16 @@ WRITERS: dict[str, type[TableWriter]] = {
 
 
 def write_table(
-    path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = True
+    path: str | os.PathLike[str],
+    columns: Mapping[str, Any],
+    *,
+    kind: Kind | None = None,
+    overwrite: bool = True,
 ) -> None:
-    """Write columns as a table, in the format of the suffix, completely or not at all."""
+    """Write columns as a table, in the format of the suffix, completely or not at all.
+
+    ``kind`` is what its scores are; Parquet and Feather files store it for their readers.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in WRITERS:
         raise InputError(
@@ -292,6 +301,8 @@ def write_table(
             f"use one of {', '.join(WRITERS)}",
         )
     table = as_table(columns)
+    if kind is not None:
+        table = table.replace_schema_metadata({KIND: kind})
     if suffix == ".jsonl":
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and not np.isfinite(column).all():

@@ -48,6 +48,7 @@ from cordcal.llm.sources import (
     no_id,
     read_side_lines,
     read_source,
+    without_collection,
 )
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class Answers:
     def write(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the table: Parquet, Feather, CSV or JSONL, by the suffix.
 
+        Parquet and Feather files store that their scores are log-probabilities; in the others
+        readers recognise them.  JSONL cannot hold the −inf of questions with fewer options.
+
         Parameters
         ----------
         path : path
@@ -227,9 +231,10 @@ class Answers:
         """
         from cordcal.files.writers import write_table
 
-        write_table(path, self.to_columns(), overwrite=overwrite)
+        write_table(path, self.to_columns(), kind="logits", overwrite=overwrite)
 
 
+@without_collection()
 def read_answers(
     *sources: str | os.PathLike[str],
     options: str | Sequence[str] | None = None,
@@ -331,10 +336,10 @@ def read_answers(
     form = lru_cache(_MAX_FORMS)(form)
     named_options = None if options is None else parse_options(options)
     source = read_source(sources)
-    label_lines, group_lines = (
-        None if side is None or isinstance(side, Mapping) else read_side_lines(side)
-        for side in (labels, groups)
-    )
+    label_lines = None if labels is None or isinstance(labels, Mapping) else read_side_lines(labels)
+    group_lines = label_lines  # often one file has both
+    if groups != labels:
+        group_lines = None if groups is None else read_side_lines(groups)
     field = id_field(source, [side for side in (label_lines, group_lines) if side], join)
     if isinstance(labels, Mapping):
         field = field or "id"
@@ -567,6 +572,7 @@ class WrittenAnswers(Record):
     n_omitted: int
 
 
+@without_collection()
 def write_answers(
     path: str | os.PathLike[str],
     *sources: str | os.PathLike[str],

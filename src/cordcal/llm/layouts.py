@@ -147,11 +147,11 @@ def options_in_prompt(line: Json) -> bool:
 def _harness_requests(line: Json) -> list[tuple[str, str]] | None:
     """Return the prompt and continuation of each option, or None if the line has none."""
     arguments = line.get("arguments")
-    if not is_harness_sample(line) or not isinstance(arguments, list | Mapping) or not arguments:
+    if not is_harness_sample(line) or not isinstance(arguments, list | dict) or not arguments:
         return None
     requests = []
-    for request in arguments.values() if isinstance(arguments, Mapping) else arguments:
-        parts = list(request.values()) if isinstance(request, Mapping) else request
+    for request in arguments.values() if isinstance(arguments, dict) else arguments:
+        parts = list(request.values()) if isinstance(request, dict) else request
         if not isinstance(parts, list) or len(parts) < 2:
             return None
         prompt, continuation = parts[:2]
@@ -173,12 +173,12 @@ def _places(line: Json) -> Iterator[Json]:
     yield line
     for name in ("doc", "metadata"):  # of the harness, and of Inspect
         document = line.get(name)
-        if isinstance(document, Mapping):
+        if isinstance(document, dict):
             yield document
 
 
 def _as_texts(value: object) -> tuple[str, ...] | None:
-    if isinstance(value, Mapping):  # {"text": […], "label": […]}
+    if isinstance(value, dict):  # {"text": […], "label": […]}
         value = value.get("text")
     if not isinstance(value, list) or not value:
         return None
@@ -289,7 +289,7 @@ def find_scores(line: Json, is_option: Callable[[str], bool]) -> ListedScores | 
             if stated is not None:
                 return ListedScores(stated, "stated")
     classified = _as_list(body.get("data"))  # of vLLM's /classify
-    if len(classified) == 1 and isinstance(classified[0], Mapping):
+    if len(classified) == 1 and isinstance(classified[0], dict):
         stated = _as_numbers(classified[0].get("probs"))
         if stated is not None:
             return ListedScores(stated, "stated")
@@ -301,14 +301,14 @@ def find_scores(line: Json, is_option: Callable[[str], bool]) -> ListedScores | 
 
 def first_reply(body: Json) -> Json | None:
     """Return the first reply of a chat or completion API; None if there is none."""
-    replies = [reply for reply in _as_list(body.get("choices")) if isinstance(reply, Mapping)]
+    replies = [reply for reply in _as_list(body.get("choices")) if isinstance(reply, dict)]
     if replies:
         return replies[0]
     # The Responses API has its messages in parts.
     for message in _as_list(body.get("output")):
-        parts = _as_list(message.get("content")) if isinstance(message, Mapping) else []
+        parts = _as_list(message.get("content")) if isinstance(message, dict) else []
         for part in parts:
-            if isinstance(part, Mapping) and "logprobs" in part:
+            if isinstance(part, dict) and "logprobs" in part:
                 return {"message": message, "logprobs": {"content": part["logprobs"]}}
     return None
 
@@ -316,14 +316,14 @@ def first_reply(body: Json) -> Json | None:
 def response_body(line: Json) -> Json:
     """Return the reply inside a line of a Batch API or a sample of Inspect, or the line itself."""
     response = line.get("response")
-    body = response.get("body", response) if isinstance(response, Mapping) else line.get("output")
-    return body if isinstance(body, Mapping) else line
+    body = response.get("body", response) if isinstance(response, dict) else line.get("output")
+    return body if isinstance(body, dict) else line
 
 
 def request_failed(line: Json) -> bool:
     """Return whether a line of a Batch API reports an error instead of a reply."""
     response = line.get("response")
-    status = response.get("status_code") if isinstance(response, Mapping) else None
+    status = response.get("status_code") if isinstance(response, dict) else None
     return bool(line.get("error")) or (isinstance(status, int) and status >= 400)
 
 
@@ -387,11 +387,11 @@ def _as_token_counts(line: Json) -> tuple[int, ...] | None:
 
 def _as_numbers(value: object) -> Numbers | None:
     """Return a mapping or list of numbers, also if they are written as text."""
-    entries = list(value.values() if isinstance(value, Mapping) else _as_list(value))
+    entries = list(value.values() if isinstance(value, dict) else _as_list(value))
     numbers = [number for number in map(as_number, entries) if number is not None]
     if not entries or len(numbers) < len(entries):
         return None
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return dict(zip(map(str, value), numbers, strict=True))
     return tuple(numbers)
 
@@ -437,17 +437,17 @@ def sampled_tokens(line: Json) -> Iterator[str]:
 
 def _positions(logprobs: object) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the sampled token and the likeliest tokens of each position of a reply."""
-    if not isinstance(logprobs, Mapping):
+    if not isinstance(logprobs, dict):
         return
     for entry in _as_list(logprobs.get("content")):  # chat
         sampled = _as_token(entry)
-        if sampled is not None and isinstance(entry, Mapping):
+        if sampled is not None and isinstance(entry, dict):
             listed = dict(filter(None, map(_as_token, _as_list(entry.get("top_logprobs")))))
             listed.setdefault(*sampled)
             yield sampled[0], _without_unlisted(listed)
     tokens = _as_list(logprobs.get("tokens"))
     for index, alternatives in enumerate(_as_list(logprobs.get("top_logprobs"))):  # completions
-        if isinstance(alternatives, Mapping):
+        if isinstance(alternatives, dict):
             numbers = {str(name): as_number(value) for name, value in alternatives.items()}
             listed = {name: value for name, value in numbers.items() if value is not None}
             sampled_text = str(tokens[index]) if index < len(tokens) else ""
@@ -460,8 +460,8 @@ def _as_list(value: object) -> list[object]:
 
 def _as_token(entry: object) -> tuple[str, float] | None:
     """Return a token and its log-probability, or None if it is neither."""
-    logprob = as_number(entry.get("logprob")) if isinstance(entry, Mapping) else None
-    if logprob is None or not isinstance(entry, Mapping):
+    logprob = as_number(entry.get("logprob")) if isinstance(entry, dict) else None
+    if logprob is None or not isinstance(entry, dict):
         return None
     return str(entry.get("token")), logprob
 
