@@ -191,10 +191,11 @@ def fit(
             check_rule(weights, calibration.values.shape[1], calibration.path)
         held_out_rows = None
         if error is not None:
-            rest, held = _hold_out(calibration, held_share)
-            held_out_rows = calibration.values[held], labels[held], _take(ids, held)
+            held, rest = _hold_out(calibration, labels, held_share)
+            held_ids, ids = (None, None) if ids is None else (ids[held], ids[rest])
+            held_out_rows = calibration.values[held], labels[held], held_ids
             calibration = replace(calibration, values=calibration.values[rest], labels=labels[rest])
-            labels, ids = labels[rest], _take(ids, rest)
+            labels = labels[rest]
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
@@ -247,22 +248,17 @@ def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     return [("May go through", first), *(("", line) for line in others)]
 
 
-def _hold_out(calibration: Scores, share: float) -> tuple[Classes, Classes]:
-    """Return the rows to fit on and the rows to certify on, in order."""
+def _hold_out(calibration: Scores, labels: Labels, share: float) -> tuple[Classes, Classes]:
+    """Return the rows to certify on, and those to fit on."""
     import numpy as np
 
     if calibration.weights is not None:
         raise InputError(
             "--certify", "cannot count weighted rows", "pass rows that each count once"
         )
-    rows = len(calibration.values)
-    order = np.random.default_rng(0).permutation(rows)
-    held, rest = np.split(order, [round(share * rows)])
-    return np.sort(rest), np.sort(held)
-
-
-def _take(ids: Any, rows: Classes) -> Any:
-    return None if ids is None else ids[rows]
+    order = np.random.default_rng(0).permutation(len(labels))
+    held, rest = np.split(order, [round(share * len(labels))])
+    return np.sort(held), np.sort(rest)
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:
