@@ -9,6 +9,7 @@ import numpy as np
 from attacks.promises import Rng, hold, strictly_top
 from attacks.rows import UNIT, check_ratios, nudged, report
 from cordcal import Lift
+from cordcal.repair.engine import LONG_ROW
 
 ENTRIES = 40_000
 
@@ -35,9 +36,11 @@ def trial(rng: Rng, folder: Path) -> int:
         f"a prediction that is not strictly the largest, {prefer}",
     )
     off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
-    # Roundings to the dtype, at the bound of K entries alike; and entries that are almost zero.
-    bound = (8 + classes / 8) * UNIT[dtype.name]
-    bound += 3 * UNIT[dtype.name] + classes * float(np.finfo(dtype).smallest_subnormal)
+    # Roundings to the dtype, at the bound of K entries alike; the additions of a row, one by one
+    # if it is short, as in `rows`; and entries that are almost zero.
+    additions = max(classes / 8, min(classes, LONG_ROW))
+    bound = (11 + classes / 8) * UNIT[dtype.name] + additions * UNIT["float64"]
+    bound += classes * float(np.finfo(dtype).smallest_subnormal)
     hold((off <= bound).all(), f"a sum is off by {off.max():.3g}, {dtype}, {prefer}")
     inside = lift.explain(original, direct, **passed).at_bound >= 0
     check_ratios(repaired[inside], direct[inside], prediction[inside], dtype)

@@ -109,6 +109,24 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     assert "--model FILE" in errors
     np.savez(tmp_path / "applied.npz", repaired=model.predict_proba(logits), labels=labels)
     assert call("monitor", "add", "s", "applied.npz")[0] == 0
+    cordcal.save(cordcal.CORD().fit(softmax(logits, axis=1), softmax(logits, axis=1)), "repair")
+    code, _, errors = call("monitor", "add", "s", "scores.npz", "--model", "repair")
+    assert code == 2
+    assert "repair alone" in errors
+
+
+def test_a_renewed_certificate_is_no_other_model(call, tmp_path: Path, logits, labels) -> None:
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    model.certify(logits, labels, 0.3)
+    cordcal.save(model, tmp_path / "m")
+    np.savez(tmp_path / "scores.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "later.npz", logits=logits[:100] + 1e-3, labels=labels[:100])
+    assert call("monitor", "init", "s", "--baseline", "scores.npz", "--model", "m")[0] == 0
+    code, _, errors = call("monitor", "add", "s", "scores.npz", "--model", "m")
+    assert (code, "certified again" in errors) == (0, False)
+    assert call("certify", "scores.npz", "--model", "m", "--error", "20%")[0] == 0
+    code, _, errors = call("monitor", "add", "s", "later.npz", "--model", "m")
+    assert (code, "certified again" in errors) == (0, True)
 
 
 @pytest.mark.parametrize("names", ["0,1", "p_cat,p_dog"])

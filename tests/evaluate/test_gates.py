@@ -454,6 +454,13 @@ def test_no_gates_are_no_success(rows) -> None:
     assert check(rows[0], gates=[]).outcome == "not evaluated"
 
 
+def test_what_is_no_gate_is_refused(rows) -> None:
+    with refused("gates", naming="Gate.parse"):
+        check(*rows, gates={"nll": 0.5})
+    with refused("gates"):
+        check(*rows, gates=["nll"])
+
+
 def test_a_failure_outweighs_what_could_not_run(rows) -> None:
     result = check(*rows, gates=[Gate("nll", 0.0), Gate("tpcr", 0.0)])
     assert result.outcome == "failed"

@@ -14,7 +14,7 @@ import typer
 import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
-from cordcal.cli._files import check_output, check_report, file_digest
+from cordcal.cli._files import check_output, check_report
 from cordcal.cli._inputs import read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -126,14 +126,15 @@ def init(
     from cordcal.evaluate.monitor import Monitor
 
     outputs = _read(baseline, inputs, input, model)
+    fitted = None if model is None else _load(model)
     monitor = Monitor(
         outputs.probabilities,
         class_names=outputs.class_names,
         alpha=alpha,
         tolerance=tolerance,
-        model=None if model is None else file_digest(model).sha256,
+        model=None if fitted is None else fitted.digest(),
         clusters=read_groups(None, cluster_column, baseline, inputs=inputs),
-        certificate=None if model is None else getattr(cordcal.load(model), "certificate_", None),
+        certificate=None if fitted is None else fitted.certificate_,
     )
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"
@@ -341,11 +342,7 @@ def _read(
 
 def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:
     """Apply a model to the scores of a file."""
-    import cordcal
-
-    fitted = cordcal.load(model)
-    if not hasattr(fitted, "calibrator_"):
-        raise InputError(model, "holds a repair alone", "pass what `apply` wrote, without --model")
+    fitted = _load(model)
     try:
         rows, names, context = read_model_rows(
             fitted, model, path, inputs, ContextOptions(), kind=kind
@@ -357,6 +354,14 @@ def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) 
         raise InputError(model, "needs a second opinion", hint) from None
     both = fitted.predict_both(rows.values, context=context)
     return _Outputs(both.repaired, rows.labels, names, both.direct)
+
+
+def _load(model: str) -> cordcal.PreservingCalibrator:
+    """Load a model, or refuse a repair alone."""
+    fitted = cordcal.load(model)
+    if not isinstance(fitted, cordcal.PreservingCalibrator):
+        raise InputError(model, "holds a repair alone", "pass what `apply` wrote, without --model")
+    return fitted
 
 
 @contextmanager
@@ -389,11 +394,18 @@ def _late_labels_hint() -> Iterator[None]:
 
 def _check_model(monitor: Monitor, model: str | None, state: Path) -> None:
     """Refuse a model that is not the one the monitor was begun with."""
-    if model is not None and monitor.model not in (None, file_digest(model).sha256):
+    if model is None:
+        return
+    fitted = _load(model)
+    if monitor.model not in (None, fitted.digest()):
         raise InputError(
             "--model",
             f"is {model}, another model than that of {state}",
             "begin a new monitor for it with `cordcal monitor init`",
+        )
+    if monitor.certificate not in (None, fitted.certificate_):
+        echo_info(
+            f"{model} was certified again; {state} watches the certificate that it was begun with"
         )
 
 

@@ -385,6 +385,10 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
+    if not all(isinstance(gate, Gate) for gate in gates):
+        raise InputError(
+            "gates", "are not all gates", "pass a list such as [Gate.parse('nll', 0.5)]"
+        )
     matrices = {"probabilities": probabilities}
     if original is not None:
         matrices["original"] = original
