@@ -119,7 +119,7 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 	@echo "Installing the lowest supported versions in .venv-min ..."
 	@$(PYTHON) -m venv .venv-min
 	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,hdf5]" \
-	  --editable ./study pytest pytest-xdist hypothesis array-api-strict pandas skops
+	  --editable ./study pytest pytest-xdist hypothesis array-api-strict pandas skops pyyaml
 	@touch $@
 
 clean:

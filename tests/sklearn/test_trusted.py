@@ -13,8 +13,9 @@ from sklearn.naive_bayes import GaussianNB
 import cordcal
 from cordcal.calibrators import available
 from cordcal.sklearn import PreservingCalibratedClassifierCV, trusted_types
+from cordcal.sklearn._members import SKLEARN_METHODS
 
-METHODS = (None, "sigmoid", "isotonic", "temperature", *available())
+METHODS = (None, *SKLEARN_METHODS, *available())
 OPTIONS = (
     {},
     {"method": "vs", "preserve": 2},
