@@ -246,6 +246,8 @@ def present(
         show("", terminal.Bullets(data.reading), wide=all_rows)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
     show(table, wide=all_rows)
+    if all_rows and data.act:
+        show("", terminal.act_table(data), wide=all_rows)
     by_group = terminal.groups_table(data)
     if by_group is not None:
         show(by_group, wide=all_rows)
