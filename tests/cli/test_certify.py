@@ -122,3 +122,17 @@ def test_a_part_without_rows_has_the_same_columns(
         assert call(*apply, f"{name}.parquet", "--output", f"{name}_out.parquet")[0] == 0
     empty, full = pd.read_parquet("none_out.parquet"), pd.read_parquet("rest_out.parquet")
     assert empty.dtypes.to_dict() == full.dtypes.to_dict()
+
+
+def test_compare_shows_the_share_that_may_act(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    arguments = ("compare", "fit.parquet", "--columns", "logit_*", "--calibrator", "ts")
+    assert "that may act" not in call(*arguments)[1]
+    out = call(*arguments, "--all")[1]
+    comparison = cordcal.compare(
+        frame[:1500].filter(regex="^logit_").to_numpy(), frame["label"][:1500].to_numpy(), ["ts"]
+    )
+    title = next(at for at, line in enumerate(out.splitlines()) if "that may act" in line)
+    shown = {line.split()[0]: line.split()[1:] for line in out.splitlines()[title + 2 :] if line}
+    assert shown["ts"] == [f"{100 * share:.1f}" for share in comparison.act["ts", "direct"]]

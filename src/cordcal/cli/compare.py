@@ -290,6 +290,8 @@ def present(
         show("", terminal.Bullets(data.reading), wide=all_rows)
     table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
     show(table, wide=all_rows)
+    if all_rows and data.act:
+        show("", terminal.act_table(data), wide=all_rows)
     for below in (terminal.groups_table(data), terminal.gaps_table(data)):
         if below is not None:
             show(below, wide=all_rows)

@@ -202,10 +202,10 @@ def comparison_view(data: ReportData, *, all_rows: bool = False) -> RenderableTy
     if all_rows:
         parts += ["", Bullets(data.reading)]
     table = comparison_table(data, all_rows=all_rows)
-    return Group(*parts, table, *([_act_table(data)] if all_rows and data.act else []))
+    return Group(*parts, table, *([act_table(data)] if all_rows and data.act else []))
 
 
-def _act_table(data: ReportData) -> RenderableType:
+def act_table(data: ReportData) -> RenderableType:
     """Return the shares of predictions that may act at certified error rates."""
     from rich.table import Table
 
