@@ -563,7 +563,11 @@ def next_step(
     suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
-    clusters = ", clusters=clusters" if "--cluster-column" in options else ""
+    clusters, read_clusters = "", []
+    if "--cluster-column" in options:
+        column = options[options.index("--cluster-column") + 1]
+        clusters = ", clusters=clusters"
+        read_clusters = [f"clusters = ...  # column {column!r}, one value per row"]
     return SuggestedCommand(
         shell=(
             shlex.join([*fit, "--output", model]),
@@ -572,6 +576,7 @@ def next_step(
         python=(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
+            *read_clusters,
             f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
             f"model.fit(rows.values, rows.labels{clusters})",
             f"cordcal.save(model, {model!r})",
