@@ -578,9 +578,13 @@ def next_step(
     if "--second-opinion" in options:
         apply += ["--second-opinion", f"new-opinion{suffix}"]
     offer, others, later = advice.context, "", ""
+    read_others = []
     if "--cluster-column" in options:
+        column = options[options.index("--cluster-column") + 1]
+        read_others.append(f"clusters = ...  # column {column!r}, one value per row")
         others += ", clusters=clusters"
     if offer is not None and offer.is_clear:
+        read_others.append("context = ...  # the columns next to the scores, one value per row")
         others += ", context=context"
         later = ", context=new_context"
     return SuggestedCommand(
@@ -588,6 +592,7 @@ def next_step(
         python=(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
+            *read_others,
             f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
             f"model.fit(rows.values, rows.labels{others})",
             f"cordcal.save(model, {model!r})",
