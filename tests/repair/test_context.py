@@ -120,6 +120,18 @@ def test_noise_gets_nothing() -> None:
     )
 
 
+def test_many_effects_are_screened_and_those_that_matter_stay() -> None:
+    """Twelve columns of forty categories that mean nothing do not hide one that does."""
+    logits, labels, context = problem(1500, 21)
+    rng = np.random.default_rng(0)
+    noise = {f"n{i}": rng.integers(40, size=1500).astype(str) for i in range(12)}
+    matters = without(context, "noise")
+    model = PreservingCalibrator("ts", repair="lift").fit(
+        logits, labels, context={**noise, **matters}
+    )
+    assert {effect.column for effect in model.context_effects()} == set(matters)
+
+
 def test_equal_columns_are_not_both_left_out() -> None:
     logits, labels, context = problem(800, 4)
     twice = {"source": context["source"], "again": context["source"]}

@@ -143,6 +143,8 @@ def _column(values: ArrayLike, argument: str) -> NumPyArray:
         raise InputError(argument, "holds times", "pass a number, such as days, or a category")
     if array.dtype.kind in "iuf":
         return _finite(array.astype(np.float64), argument)
+    if array.dtype.kind == "U":
+        return array.astype(object)
     entries = array.astype(object)
     missing = np.array([_is_missing(entry) for entry in entries], dtype=bool)
     present = entries[~missing]

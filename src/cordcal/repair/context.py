@@ -65,6 +65,11 @@ _STRENGTHS = (0.05, 1e4)
 # A strength matters by how many effective parameters it leaves, known to this.
 _FREEDOM_TOLERANCE = 0.05
 _MAX_UPDATES = 40
+# The time of a joint fit grows with the cube of the effects.  With more than these, columns that
+# say little by themselves are left out before it.
+_MANY_EFFECTS = 200
+# How much more likely, in nats, a column must make the rows by itself then.
+_PROMISING = 1.0
 # While strengths are still moving, the parameters need fewer digits.
 _ROUGH = 1e-6
 # The log-odds of a second opinion within these probabilities.
@@ -456,7 +461,8 @@ def fit_context(
             terms.append(column.encode(column_values, prediction))
     rows = _Rows(mass, rest, right, w, tuple(terms))
     names, bare = tuple(values.columns), ContextCurve((), without.curve, ())
-    chosen, strengths, evidence = _choose_columns(rows)
+    considered = _promising_columns(rows, without.curve)
+    chosen, strengths, evidence = _choose_columns(rows, considered)
     if not chosen:
         return FittedContext(names, (), (bare,), (), (), (), without.gap)
     rows = rows._replace(terms=tuple(terms[column] for column in chosen))
@@ -680,12 +686,40 @@ def _solve(
     return problem, problem.solve(theta)
 
 
+def _promising_columns(rows: _Rows, curve: Curve) -> tuple[int, ...]:
+    """Return all columns, or of very many effects those that say something by themselves.
+
+    The evidence for a column is that of one step from the curve without context, at the best of
+    some strengths.
+    """
+    every = tuple(range(len(rows.terms)))
+    if sum(term.width for term in rows.terms) <= _MANY_EFFECTS:
+        return every
+    z = curve.alpha * np.log(rows.mass) - curve.beta * np.log(rows.rest) + curve.gamma
+    _, error, curvature = logistic_terms(z, ~rows.right, rows.weight)
+    strength = np.geomspace(*_STRENGTHS, 20)[:, None]
+    promising = []
+    for column in every:
+        at = rows.with_columns([column])
+        term = rows.terms[column].take(at)
+        if term.codes is not None:
+            slope = np.bincount(term.codes, error[at], term.width)
+            bend = np.bincount(term.codes, curvature[at], term.width)
+        else:
+            assert term.numbers is not None
+            slope = (term.numbers * error[at]).sum(axis=1)
+            bend = (term.numbers**2 * curvature[at]).sum(axis=1)
+        gain = slope**2 / (bend + strength) - np.log1p(bend / strength)
+        if 0.5 * float(gain.sum(axis=1).max()) >= _PROMISING:
+            promising.append(column)
+    return tuple(promising)
+
+
 def _choose_columns(
-    rows: _Rows,
+    rows: _Rows, columns: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
     """Return the columns that earn their place, their strengths and the evidence for each."""
-    columns = tuple(range(len(rows.terms)))
-    enough = MIN_EVIDENCE + np.log(max(len(columns), 1))
+    enough = MIN_EVIDENCE + np.log(max(len(rows.terms), 1))
     strengths = np.full(len(columns), _START)
     while columns:
         problem = _Problem.of(rows, columns, strengths)
