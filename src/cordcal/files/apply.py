@@ -415,11 +415,15 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
     """Return the columns of an output without rows: those of a uniform row, cut off."""
-    is_logits = isinstance(work, CalibratedRows) and work.model.score_kind() == "logits"
+    is_logits, unknown = False, {}
+    if isinstance(work, CalibratedRows):
+        is_logits = work.model.score_kind() == "logits"
+        if work.context is not None:
+            unknown = dict.fromkeys(work.context.to_read, np.array([""]))
     classes = work.model.n_classes_
     uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
     collected = _CollectedRows(work, 1)
-    batches = tuple(Batch(0, uniform) for _ in work.files)
+    batches = tuple(Batch(0, uniform, context=unknown) for _ in work.files)
     collected.add(batches[0], work.apply(batches), work.model.rule_)
     collected.filled = 0
     others = None
