@@ -42,6 +42,13 @@ cordcal.save(calibration, here / "model.safetensors")
 print(calibration.classes_)
 
 # %%
+# Reliability before and after, on rows that no fit has seen:
+import matplotlib.pyplot as plt
+
+calibration.plot(classifier.calibrated_classifiers_[0].scores(X_new), y_new)
+plt.show()
+
+# %%
 # MLflow
 # ------
 # MLflow 3 stores scikit-learn models by skops, which loads no type that is not trusted.

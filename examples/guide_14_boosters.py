@@ -115,6 +115,13 @@ for library, scores in margins.items():
     show("isotonic, unrepaired", isotonic.direct_proba(scores[new]), scores[new])
 
 # %%
+# Reliability of LightGBM before and after:
+import matplotlib.pyplot as plt
+
+models["LightGBM", "the default"].plot(margins["LightGBM"][new], y[new])
+plt.show()
+
+# %%
 # The default has the lowest NLL and Brier score for all three. The ECE of 500 rows is worth a few
 # points either way; :func:`cordcal.compare` gives these differences with intervals.
 #

@@ -1,6 +1,7 @@
 """
 Law and biology: confidence that knows the subject
 ==================================================
+
 A language model is surer than it should be in law and too modest in biology.  Its scores cannot
 tell, and a calibrator that sees only scores is right on average and wrong in every subject.
 
@@ -89,6 +90,20 @@ for name, probabilities in (
         f"{name}: mean gap per subject {100 * np.mean(gaps):.1f} points; "
         f"{sure.mean():.1%} at 0.9 or more, {right[sure].mean():.1%} of them right"
     )
+
+# %%
+# Reliability in law alone, where the scores alone are too sure:
+import matplotlib.pyplot as plt
+
+law = subject[new] == "law"
+cordcal.plots.reliability_diagram(
+    {
+        "scores alone": plain.predict_proba(scores[new])[law],
+        "with context": model.predict_proba(scores[new], context=later)[law],
+    },
+    labels[new][law],
+)
+plt.show()
 
 # %%
 # The same with files

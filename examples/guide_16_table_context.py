@@ -1,6 +1,7 @@
 """
 Two scanners: a column that the classifier never saw
 ====================================================
+
 A classifier that you cannot change reads digits.  Half of the images come from a worn scanner, and
 the classifier does not know which.  You do: it is a column of your table.
 
@@ -82,6 +83,20 @@ for name, confidence in (
         rows = scanner[half:] == kind
         share, truth = confidence[rows].mean(), right[half:][rows].mean()
         print(f"{name}, {kind:4} scanner: confidence {share:.1%}, right {truth:.1%}")
+
+# %%
+# Reliability of the images of the worn scanner:
+import matplotlib.pyplot as plt
+
+worn_rows = scanner[half:] == "worn"
+cordcal.plots.reliability_diagram(
+    {
+        "scores alone": plain.predict_proba(scores[half:])[worn_rows],
+        "with context": probabilities[worn_rows],
+    },
+    labels[half:][worn_rows],
+)
+plt.show()
 
 # %%
 # Which columns are fit for it
