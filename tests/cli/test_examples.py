@@ -40,6 +40,11 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     np.save(tmp_path / "y.npy", labels)
     np.savez(tmp_path / "tonight.npz", probabilities=softmax(logits, axis=1))
     ids = np.arange(len(labels))
+    subject = np.where(ids % 3, "law", "biology")
+    scores = {f"logit_{at}": logits[:, at] for at in range(3)}
+    table = pa.table({"id": ids, **scores, "label": labels, "subject": subject})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    pq.write_table(table.drop_columns(["label", "subject"]), tmp_path / "larger.parquet")
     columns = {"tonight": (ids, *softmax(logits, axis=1).T), "labels": (ids, labels)}
     for name, heading in (("tonight", "id,p0,p1,p2"), ("labels", "id,label")):
         table = np.column_stack(columns[name])

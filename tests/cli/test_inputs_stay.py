@@ -23,8 +23,8 @@ TS = ("--calibrator", "ts")
 NO_FILES = {
     "network_output",
     "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column",
-    "groups_column", "cluster_column", "calibrator", "repair", "prefer", "preserve",
-    "rule", "on_error", "scheduler", "most", "least", "file",
+    "groups_column", "cluster_column", "context_columns", "calibrator", "repair", "prefer",
+    "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
     "options", "join", "missing", "variants", "normalize",
     # A monitor's state is read and written; what is added to it is never written.
     "state", "new", "id_column", "target_error", "start_from",

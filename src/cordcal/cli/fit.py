@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         "fit scores.npz --output model.safetensors",
         "fit scores.npz --calibrator svs --repair lift",
         "fit scores.npz --certify 5% --hold-out 30%",
-        "fit scores.parquet --context-columns subject --second-opinion larger.parquet",
+        "fit rows.parquet --context-columns subject --second-opinion larger.parquet",
         "fit --original p.npz --direct q.npz --output cord.safetensors",
     )
 
