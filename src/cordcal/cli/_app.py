@@ -38,6 +38,7 @@ from cordcal.cli._console import (
     standard_streams,
     writing,
 )
+from cordcal.cli._options import print_help
 from cordcal.cli.plugins import CommandGroup
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -87,7 +88,7 @@ def _root(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        print_help(context)
 
 
 for _command in (

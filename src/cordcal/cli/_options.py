@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from cordcal._errors import InputError
-from cordcal.cli._console import VERBOSITY, problem_from_interrupt, report_problem
+from cordcal.cli._console import VERBOSITY, echo, problem_from_interrupt, report_problem
 from cordcal.cli._files import check_files
 
 if TYPE_CHECKING:
@@ -368,6 +369,38 @@ _VERBOSE = typer.Option(
 _SHARED = {"quiet": Annotated[bool, _QUIET], "verbose": Annotated[bool, _VERBOSE]}
 
 
+def print_help(ctx: typer.Context) -> None:
+    """Print the help as all other text: in the terminal's encoding, and to a stdout that works."""
+    for line in ctx.get_help().splitlines():
+        echo(line)
+
+
+def _when_requested(ctx: typer.Context, _: Any, requested: bool) -> None:
+    if requested and not ctx.resilient_parsing:
+        print_help(ctx)
+        ctx.exit()
+
+
+class Command(TyperCommand):
+    """A command whose help is printed by `print_help`."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option of the help."""
+        option: Any = super().get_help_option(ctx)
+        option.callback = _when_requested
+        return option
+
+
+class Group(TyperGroup):
+    """Commands whose common help is printed by `print_help`."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option of the help."""
+        option: Any = super().get_help_option(ctx)
+        option.callback = _when_requested
+        return option
+
+
 def add_command(
     app: typer.Typer,
     command: Callable[..., None],
@@ -398,6 +431,7 @@ def add_command(
     )
     summary, *more = described
     app.command(
+        cls=Command,
         help="\n\n".join([summary, *more]),
         short_help=summary,  # whole: typer would cut it
         epilog="\n\n".join(paragraphs),

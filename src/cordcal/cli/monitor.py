@@ -22,6 +22,7 @@ from cordcal.cli._options import (
     ClusterColumnOption,
     ContextOptions,
     ForceOption,
+    Group,
     GroupsColumnOption,
     IdColumnOption,
     InputOption,
@@ -61,6 +62,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     monitor = typer.Typer(
         name="monitor",
+        cls=Group,
         help="Watch a deployed model: does its confidence still hold, do its inputs look as "
         "before? Look as often as you like: the chance of a false alarm, ever, stays at --alpha.",
         short_help="Watch a deployed model: does its confidence still hold?",

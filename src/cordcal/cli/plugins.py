@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from cordcal._errors import InputError
 from cordcal.cli._console import counted_progress, echo, echo_heading
-from cordcal.cli._options import AllowImportOption, add_command
+from cordcal.cli._options import AllowImportOption, Group, add_command
 
 __all__ = [
     "AllowImportOption",
@@ -31,7 +31,7 @@ __all__ = [
 _DISTRIBUTIONS = {"study": "cordcal-study"}
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(Group):
     """The commands of cordcal, then those of other distributions that are installed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
