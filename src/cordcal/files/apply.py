@@ -234,10 +234,7 @@ class CalibratedRows(ModelApplication):
             extra.update(_explanation_columns(explanation))
         repaired = self.rounded(outputs.repaired, outputs.prediction)
         unknown = count_unknown(context or {})
-        uncertified = 0
-        if groups is not None:
-            certified = [part.name for part in self.model.certificate_.parts]
-            uncertified = int(np.isin(groups, certified, invert=True).sum())
+        uncertified = self._count_uncertified(groups)
         return _Computed(repaired, outputs.direct, outputs.prediction, extra, unknown, uncertified)
 
     def _group_names(self, batch: Batch) -> NumPyArray | None:
@@ -245,6 +242,14 @@ class CalibratedRows(ModelApplication):
         if self.options.groups is None:
             return None
         return group_names(batch.context[self.options.groups], len(batch))
+
+    def _count_uncertified(self, groups: NumPyArray | None) -> int:
+        """Count the rows whose group the certificate does not have."""
+        certificate = self.model.certificate_
+        if certificate is None or groups is None:
+            return 0
+        certified = [part.name for part in certificate.parts]
+        return int(np.isin(groups, certified, invert=True).sum())
 
     def _act_columns(
         self, batch: Batch, outputs: Outputs, groups: NumPyArray | None
@@ -439,7 +444,8 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
     """Return the columns of an output without rows: those of a uniform row, cut off."""
-    is_logits, beside = False, []
+    is_logits = False
+    beside: list[str] = []
     if isinstance(work, CalibratedRows):
         is_logits = work.model.score_kind() == "logits"
         if work.context is not None:
