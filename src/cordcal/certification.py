@@ -401,7 +401,8 @@ def certify(
     confidence : float
         The probability that all statements are right.
     by : None, "class" or array_like of shape (n,)
-        One threshold for all rows, one per predicted class, or one per group.
+        One threshold for all rows, one per predicted class, or one per group, which every row
+        must have.
     prediction : array_like of shape (n,), optional
         The predictions; by default what the probabilities predict.
     rule : PredictionRule or array_like of shape (K,), optional
