@@ -136,6 +136,20 @@ def test_groups_that_are_new_never_go_through() -> None:
     ).tolist() == [True, False]
 
 
+def test_rows_without_a_group_never_go_through() -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    numbers = np.arange(3000) % 2
+    certificate = cordcal.certify(probabilities, labels, 0.1, by=numbers)
+    sure = np.array([[0.999, 0.0005, 0.0005]] * 2)
+    assert certificate.accepts(sure, groups=[1.0, np.nan]).tolist() == [True, False]
+    assert certificate.accepts(sure, groups=np.array([1, None])).tolist() == [True, False]
+    for missing in (None, "", " "):
+        groups = np.where(numbers == 1, "north", "south").astype(object)
+        groups[7] = missing
+        with refused("groups", rows=[7]):
+            cordcal.certify(probabilities, labels, 0.1, by=groups)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_stored_confidence_acts_alike(seed) -> None:
     """At the threshold itself: in float64, in float32, and read back from text of either."""

@@ -15,10 +15,16 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Record, Vector
-from cordcal._validation.labels import as_groups, check_predictions, few_groups
+from cordcal._validation.labels import (
+    as_groups,
+    check_predictions,
+    few_groups,
+    group_names,
+    is_missing,
+)
 from cordcal._validation.scores import as_matrix, original_probabilities
 from cordcal._validation.table import match
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
@@ -229,7 +235,7 @@ class Certificate(Record):
             if groups is None:
                 raise InputError("groups", "is missing: certify had groups", "pass groups=")
             threshold = {part.name: part.threshold for part in self.parts}
-            names = as_groups(groups, len(confidence)).astype(str)
+            names = group_names(groups, len(confidence))
             found, number = np.unique(names, return_inverse=True)
             levels = _as_levels([threshold.get(name) for name in found.tolist()])[number]
         elif self.by == "class":
@@ -284,7 +290,7 @@ class Certificate(Record):
         if self.by == "class":
             names = np.array([part.name for part in self.parts])[predicted]
         elif self.by == "group":
-            names = as_groups(rows.groups, len(array)).astype(str)
+            names = group_names(rows.groups, len(array))
         parts, values = [], []
         for part in certified:
             inside = names == part.name
@@ -395,7 +401,8 @@ def certify(
     confidence : float
         The probability that all statements are right.
     by : None, "class" or array_like of shape (n,)
-        One threshold for all rows, one per predicted class, or one per group.
+        One threshold for all rows, one per predicted class, or one per group, which every row
+        must have.
     prediction : array_like of shape (n,), optional
         The predictions; by default what the probabilities predict.
     rule : PredictionRule or array_like of shape (K,), optional
@@ -695,6 +702,14 @@ def _parts(
         return "all", None, [ALL]
     if isinstance(by, str):
         return "class", predicted, [str(name) for name in class_names or range(classes)]
+    raise_first(
+        row_error(
+            is_missing(as_groups(groups, len(predicted))),
+            "groups",
+            "has no group",
+            "leave out rows without a group, which never act, or give them one by name",
+        )
+    )
     names, number = np.unique(few_groups(groups, len(predicted)), return_inverse=True)
     return "group", number, names.tolist()
 

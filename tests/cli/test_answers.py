@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import cordcal
+
 ROWS = 120
 
 
@@ -195,6 +197,35 @@ def test_the_order_of_rows_and_lines_does_not_matter_on_the_way_back(call, files
     assert first == second
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_lines_say_whether_to_act(call, files: Path, suffix: str) -> None:
+    assert call(*CONVERT, "--output", "scores.parquet")[0] == 0
+    assert call("fit", "scores.parquet", "--calibrator", "ts", "--output", "m.safetensors")[0] == 0
+    rng = np.random.default_rng(6)
+    table = pq.read_table(files / "scores.parquet").to_pandas()
+    held = table.iloc[rng.integers(len(table), size=1500)]
+    held.to_parquet(files / "held.parquet")
+    certify = ("certify", "held.parquet", "--model", "m.safetensors", "--error", "10%")
+    assert call(*certify, "--groups-column", "group")[0] == 0
+    apply = ("apply", "m.safetensors", "scores.parquet", "--groups-column", "group")
+    repaired = f"repaired.{suffix}"
+    assert call(*apply, "--audit", "20%", "--output", repaired)[0] == 0
+    back = ("answers", "replies.jsonl", "--with", repaired, "--output", "lines.jsonl")
+    code, output, err = call(*back)
+    assert code == 0, err
+    assert "with calibrated, prediction, confidence, act and audit added" in output
+    model = cordcal.load(files / "m.safetensors")
+    options = [f"logprob_{name}" for name in "ABCD"]
+    act = model.accepts(table[options].to_numpy(), groups=table["group"].to_numpy())
+    assert 0.0 < act.mean() < 1.0
+    expected = dict(zip(table["id"], act.tolist(), strict=True))
+    lines = {line["custom_id"]: line for line in read(files / "lines.jsonl")}
+    assert "act" not in lines.pop("q3000")
+    assert {key: line["act"] for key, line in lines.items()} == expected
+    assert any(line["audit"] for line in lines.values())
+    assert all(line["act"] for line in lines.values() if line["audit"])
+
+
 def test_json_has_the_counts_and_the_steps(call, files: Path) -> None:
     code, output, _ = call(*CONVERT, "--output", "scores.parquet", "--json")
     result = json.loads(output)
@@ -255,6 +286,11 @@ def test_lines_of_other_questions_are_refused(call, files: Path) -> None:
     table = files / "repaired.csv"
     header = "id,prediction,prediction_name,confidence,p_A,p_B\n"
     back = ("answers", "replies.jsonl", "--with", table.name, "--output", "out.jsonl")
+    act = header.replace("p_A", "act,p_A") + "q0,0,A,0.75,maybe,0.75,0.25\n"
+    table.write_text(act)
+    code, _, errors = call(*back)
+    assert code == 2
+    assert "repaired.csv has a column 'act' that is not true or false" in errors
     for rows, words in (
         ("q0,0,A,0.75,0.75,0.25\nother,0,A,0.75,0.75,0.25\n", "has the id 'other'"),
         ("other,0,A,0.75,0.75,0.25\n", "has no row for a line"),

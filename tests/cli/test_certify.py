@@ -136,3 +136,132 @@ def test_compare_shows_the_share_that_may_act(
     title = next(at for at, line in enumerate(out.splitlines()) if "that may act" in line)
     shown = {line.split()[0]: line.split()[1:] for line in out.splitlines()[title + 2 :] if line}
     assert shown["ts"] == [f"{100 * share:.1f}" for share in comparison.act["ts", "direct"]]
+
+
+APPLY = ("apply", "model.safetensors", "new.parquet", "--groups-column", "kind")
+
+
+@pytest.fixture
+def by_group(folder: Path, call: Call, frame: pd.DataFrame) -> pd.DataFrame:
+    """A model with a certificate for two kinds of rows, and new rows of these and others."""
+    call(*FIT)
+    rest = frame[1500:].reset_index(drop=True)
+    rest["kind"] = np.where(np.arange(1500) % 2, "pdf", "photo")
+    rest.to_parquet("held.parquet")
+    certify = ("certify", "held.parquet", "--model", "model.safetensors", "--error", "5%")
+    code, _, err = call(*certify, "--groups-column", "kind")
+    assert code == 0, err
+    new = rest.drop(columns="label")
+    new.loc[:9, "kind"] = None
+    new.loc[10:19, "kind"] = ""
+    new.loc[20:49, "kind"] = "fax"
+    new.to_parquet("new.parquet")
+    return new
+
+
+def accepted(new: pd.DataFrame) -> np.ndarray:
+    """Return which rows the model accepts in Python."""
+    model = cordcal.load("model.safetensors")
+    scores = new.filter(regex="^logit_").to_numpy()
+    return model.accepts(scores, groups=new["kind"].to_numpy())
+
+
+def test_apply_acts_by_group(by_group: pd.DataFrame, call: Call) -> None:
+    expected = accepted(by_group)
+    assert not expected[:50].any()
+    assert 0.3 < expected[50:].mean() < 1.0
+    by_group.to_csv("new.csv", index=False)
+    lines = by_group.to_json(orient="records", lines=True, double_precision=15)
+    Path("new.jsonl").write_text(lines)
+    for suffix, read in (
+        ("parquet", pd.read_parquet),
+        ("csv", pd.read_csv),
+        ("jsonl", lambda path: pd.read_json(path, lines=True)),
+    ):
+        output = f"acted.{suffix}"
+        arguments = (*APPLY[:2], f"new.{suffix}", *APPLY[3:], "--audit", "20%", "-o", output)
+        code, _, err = call(*arguments)
+        assert code == 0, err
+        assert "kind is empty or not certified in 50 of 1,500 rows, which never act" in err
+        acted = read(output)
+        np.testing.assert_array_equal(acted["act"].to_numpy(bool), expected)
+        assert acted["act"][acted["audit"]].all()
+        assert 0.1 < acted["audit"].sum() / acted["act"].sum() < 0.3
+        assert "kind" in acted
+    for dtype in ("float32", "float64"):
+        assert call(*APPLY, "--dtype", dtype, "--output", f"{dtype}.parquet")[0] == 0
+        np.testing.assert_array_equal(pd.read_parquet(f"{dtype}.parquet")["act"], expected)
+    _, out, _ = call(*APPLY, "--output", "again.parquet", "--json")
+    assert json.loads(out)["uncertified"] == 50
+
+
+def test_groups_of_arrays(by_group: pd.DataFrame, call: Call) -> None:
+    kind = by_group["kind"].fillna("").to_numpy(str)
+    np.savez("new.npz", logits=by_group.filter(regex="^logit_").to_numpy(), kind=kind)
+    arguments = ("apply", "model.safetensors", "new.npz", "--groups-column", "kind")
+    code, _, err = call(*arguments, "--output", "acted.npz")
+    assert code == 0, err
+    with np.load("acted.npz") as acted:
+        np.testing.assert_array_equal(acted["act"], accepted(by_group))
+
+
+def test_groups_in_parts(by_group: pd.DataFrame, call: Call) -> None:
+    Path("parts").mkdir()
+    for at in range(3):
+        by_group[500 * at : 500 * at + 500].to_parquet(f"parts/{at}.parquet")
+    by_group[:0].to_parquet("parts/3.parquet")
+    arguments = (*APPLY[:2], "parts", *APPLY[3:], "--output", "acted")
+    code, _, err = call(*arguments)
+    assert code == 0, err
+    assert "50 of 1,500 rows" in err
+    parts = [pd.read_parquet(f"acted/{at}.parquet") for at in range(4)]
+    np.testing.assert_array_equal(pd.concat(parts)["act"].to_numpy(bool), accepted(by_group))
+    assert parts[3].dtypes.to_dict() == parts[2].dtypes.to_dict()
+    _, _, err = call(*arguments, "--resume")
+    assert "1,500 rows were up to date" in err
+    assert "50 of 1,500 rows" in err
+    _, _, err = call(*arguments[:-4], "--output", "acted", "--resume")
+    assert "up to date" not in err
+    assert "act" not in pd.read_parquet("acted/0.parquet")
+    assert call(*APPLY[:2], "parts", *APPLY[3:], "--output", "one.parquet")[0] == 0
+    np.testing.assert_array_equal(pd.read_parquet("one.parquet")["act"], accepted(by_group))
+
+
+def test_groups_of_skipped_rows_and_of_numbers(by_group: pd.DataFrame, call: Call) -> None:
+    by_group.loc[[3, 100], "logit_a"] = np.nan
+    by_group.to_parquet("new.parquet")
+    code, _, err = call(*APPLY, "--on-error", "skip", "--output", "acted.parquet")
+    assert code == 0, err
+    assert "49 of 1,498 rows" in err
+    kept = by_group.drop(index=[3, 100])
+    np.testing.assert_array_equal(pd.read_parquet("acted.parquet")["act"], accepted(kept))
+    held = pd.read_parquet("held.parquet").assign(kind=np.arange(1500) % 2)
+    held.to_parquet("held.parquet")
+    certify = ("certify", "held.parquet", "--model", "model.safetensors", "--error", "5%")
+    assert call(*certify, "--groups-column", "kind")[0] == 0
+    numbers = held.drop(columns="label")
+    for some in (1.0, np.nan):  # pandas stores whole numbers next to a null as floats
+        numbers.loc[:9, "kind"] = some
+        numbers.to_parquet("new.parquet")
+        assert call(*APPLY, "--output", "acted.parquet", "--force")[0] == 0
+        act = pd.read_parquet("acted.parquet")["act"]
+        assert act[10:].mean() > 0.3
+        assert act[:10].any() == (some == 1.0)
+
+
+def test_groups_that_apply_cannot_use(by_group: pd.DataFrame, call: Call) -> None:
+    code, _, err = call(*APPLY[:3], "--output", "acted.parquet")
+    assert code == 0
+    assert "model.safetensors is certified by group" in err
+    assert "--groups-column" in err
+    assert "act" not in pd.read_parquet("acted.parquet")
+    code, _, err = call(*APPLY[:4], "sort", "--output", "x.parquet")
+    assert code == 2
+    assert "new.parquet has no key or column called 'sort' for the groups" in err
+    assert "context" not in err
+    assert call("certify", "held.parquet", "--model", "model.safetensors", "--json")[0] == 2
+    call(*FIT, "--certify", "2%", "--force")
+    code, _, err = call(*APPLY, "--output", "x.parquet")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "--groups-column is not used: model.safetensors has no certificate by group" in err
+    assert not Path("x.parquet").exists()

@@ -236,6 +236,28 @@ def test_certify_check_and_monitor_see_the_confidence(folder, rows, call) -> Non
     assert "pass what `apply --second-opinion` wrote, without --model" in err
 
 
+def test_a_column_may_be_context_and_group(folder, rows, call) -> None:
+    opinion = ("--second-opinion", "other.parquet")
+    by_group = ("--groups-column", "source", *opinion)
+    certify = ("certify", "new.parquet", "--model", "m.safetensors", "--error", "25%", *by_group)
+    code, _, err = call(*certify)
+    assert code == 0, err
+    new = rows["new"].copy()
+    new.loc[:9, "source"] = None
+    new.to_parquet(folder / "some.parquet")
+    apply = ("apply", "m.safetensors", "some.parquet", *by_group, "--output", "out.parquet")
+    code, _, err = call(*apply)
+    assert code == 0, err
+    assert "source is unknown in 10 of 300 rows" in err
+    assert "source is empty or not certified in 10 of 300 rows" in err
+    model = cordcal.load(folder / "m.safetensors")
+    probabilities = expected(model, new, rows["other"])
+    act = model.certificate_.accepts(probabilities, groups=new["source"])
+    np.testing.assert_array_equal(pd.read_parquet(folder / "out.parquet")["act"], act)
+    assert act[10:].any()
+    assert not act[:10].any()
+
+
 def test_monitor_reads_the_columns_of_the_model(folder, call) -> None:
     fit = ("fit", "cal.parquet", "--context-columns", "source", "--output", "one.safetensors")
     assert call(*fit, *SCORES)[0] == 0

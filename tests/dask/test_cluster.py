@@ -112,6 +112,32 @@ def test_a_loss_at_any_stage_is_one_sentence_and_resumed(
     assert outputs("there") == outputs("here")
 
 
+def test_groups_are_read_on_the_workers(
+    threads: str, job: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=3000)
+    logits = 3.0 * np.eye(3)[labels] + rng.normal(size=(3000, 3))
+    kind = np.where(np.arange(3000) % 2, "pdf", "photo")
+    model = cordcal.load("m.safetensors")
+    model.certify(logits, labels, 0.1, by=kind)
+    cordcal.save(model, "m.safetensors")
+    Path("g").mkdir()
+    for at in range(2):
+        kinds = ["pdf", "photo", "fax", ""]
+        np.savez(f"g/{at}.npz", logits=logits[4 * at : 4 * at + 4], kind=kinds)
+    apply = ["apply", "m.safetensors", "g", "--groups-column", "kind", "--output"]
+    assert main([*apply, "here"]) == 0
+    assert main([*apply, "there", "--scheduler", threads]) == 0
+    assert outputs("there").keys() == outputs("here").keys()
+    for at in range(2):
+        with np.load(f"here/{at}.npz") as here, np.load(f"there/{at}.npz") as there:
+            np.testing.assert_array_equal(here["act"], there["act"])
+            expected = model.accepts(logits[4 * at : 4 * at + 4], groups=kinds)
+            np.testing.assert_array_equal(here["act"], expected)
+    assert capsys.readouterr().err.count("not certified in 4 of 8 rows") == 2
+
+
 def test_an_error_of_the_work_is_raised_as_it_is(threads: str) -> None:
     def work(item: int) -> None:
         raise [FileNotFoundError("x"), TimeoutError("y"), cordcal.InputError("a", "b", "c")][item]

@@ -337,6 +337,27 @@ def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyAr
     return values
 
 
+def group_names(groups: ArrayLike, rows: int) -> NumPyArray:
+    """Return the name of each row's group, empty where it is null or empty.
+
+    Examples
+    --------
+    >>> group_names([1.0, 2.5, np.nan], 3).tolist(), group_names(["north", None], 2).tolist()
+    (['1', '2.5', ''], ['north', ''])
+    """
+    values = as_groups(groups, rows)
+    if values.dtype.kind in "fO":  # whole numbers next to fractions, nulls or words: 1, not 1.0
+        names = [
+            str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+            for value in values.tolist()
+        ]
+        named = np.array(names, dtype=np.str_)
+    else:
+        named = values.astype(str)
+    named[is_missing(values)] = ""
+    return named
+
+
 def is_missing(values: NumPyArray) -> Flags:
     """Return which values are null or empty.
 

@@ -35,13 +35,14 @@ def open_scores(
     classes_in: str = "the model",
     pattern: Sequence[str] | None = None,
     context: Sequence[str] = (),
+    groups: str | None = None,
     allow_empty: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches.
 
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
     names the columns that the model was fitted on, used if the command does not name any.
-    ``context`` are other columns to read with each row.
+    ``context`` and ``groups`` are other columns to read with each row.
     """
     from cordcal.files.scores import open_with_spec
 
@@ -51,6 +52,7 @@ def open_scores(
         classes_in=classes_in,
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
         context=tuple(context),
+        groups=groups,
     )
     file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
     if classes is None:
@@ -173,6 +175,14 @@ def echo_unknown_counts(unknown: Mapping[str, int], rows: int) -> None:
         )
 
 
+def echo_uncertified(column: str | None, count: int, rows: int) -> None:
+    """Print in how many rows the group is unknown to the certificate."""
+    if count:
+        echo_error(
+            f"{column} is empty or not certified in {count:,} of {rows:,} rows, which never act"
+        )
+
+
 class ModelScores(NamedTuple):
     """The scores that a model is applied to, their class names, and the context to read."""
 
@@ -189,6 +199,7 @@ def open_model_scores(
     options: ContextOptions,
     *,
     kind: InputKind | None = None,
+    groups: str | None = None,
     allow_empty: bool = False,
 ) -> ModelScores:
     """Open the scores that a model is applied to, columns matched by name."""
@@ -199,7 +210,8 @@ def open_model_scores(
     pattern = getattr(fitted, "score_columns_", None)
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
     others = () if context is None else context.to_read
-    file = open_scores(path, inputs, kind=kind, context=others, allow_empty=allow_empty, **expected)
+    expected |= {"context": others, "groups": groups}
+    file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
     if file.kind != fitted_kind and not file.is_empty:
         scores_from = getattr(fitted, "scores_from_", None)

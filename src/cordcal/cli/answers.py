@@ -54,7 +54,8 @@ def answers(
         typer.Option(
             "--with",
             metavar="FILE",
-            help="Table that cordcal apply wrote: add its probabilities to the lines, by id.",
+            help="Table that cordcal apply wrote: add its probabilities, and act if it has it, to "
+            "the lines, by id.",
         ),
     ] = None,
     options: Annotated[
@@ -141,7 +142,8 @@ def answers(
         if json:
             show_json({**written.to_dict(), "output": output})
             return
-        echo(f"{output}: {written.n:,} lines, with calibrated, prediction and confidence added")
+        *fields, last = written.added
+        echo(f"{output}: {written.n:,} lines, with {', '.join(fields)} and {last} added")
         for count, what in (
             (written.n_unmatched, f"without a row in {calibrated}, written as they were"),
             (written.n_omitted, "omitted, because they are not JSON"),

@@ -20,6 +20,7 @@ from cordcal.cli._files import check_output
 from cordcal.cli._inputs import (
     apply_in_parts,
     check_classes,
+    echo_uncertified,
     echo_unknown_counts,
     is_parts_output,
     open_model_scores,
@@ -109,6 +110,14 @@ def apply(
             "label; monitor uses those.",
         ),
     ] = None,
+    groups_column: Annotated[
+        str | None,
+        typer.Option(
+            "--groups-column",
+            metavar="NAME",
+            help="Column or key of the groups that the model is certified by: adds the column act.",
+        ),
+    ] = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
@@ -166,6 +175,12 @@ def apply(
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     context = None
     fitted = cordcal.load(model)
+    certificate = getattr(fitted, "certificate_", None)
+    is_by_group = certificate is not None and certificate.by == "group"
+    if groups_column is not None and not is_by_group:
+        raise InputError(
+            "--groups-column", f"is not used: {model} has no certificate by group", "leave it out"
+        )
     if hasattr(fitted, "calibrator_"):
         if not scores and original is None and direct is None:
             raise InputError(
@@ -181,7 +196,14 @@ def apply(
                 "direct probabilities, too)",
             )
         file, class_names, context = open_model_scores(
-            fitted, model, scores, inputs, columns, kind=input, allow_empty=True
+            fitted,
+            model,
+            scores,
+            inputs,
+            columns,
+            kind=input,
+            groups=groups_column,
+            allow_empty=True,
         )
         files = [file]
     else:
@@ -202,11 +224,10 @@ def apply(
         class_names = first.class_names or second.class_names
         files = [first, second]
     share = None if audit is None else _audit_share(audit, model, fitted)
-    certificate = getattr(fitted, "certificate_", None)
-    if certificate is not None and certificate.by == "group":
+    if is_by_group and groups_column is None:
         echo_info(
-            f"{model} is certified by group, so there is no column act: use model.accepts(scores, "
-            "groups=groups) in Python"
+            f"{model} is certified by group, so there is no column act: name the column of the "
+            "groups with --groups-column"
         )
     options = ApplyOptions(
         class_names=class_names,
@@ -220,6 +241,7 @@ def apply(
         on_error=treatment,
         spreadsheet=spreadsheet,
         audit=share,
+        groups=groups_column,
     )
     work = application(fitted, files, options, context)
     if decimals is not None:
@@ -235,6 +257,7 @@ def apply(
         place = "stdout" if output == "-" else output
         echo_skipped(applied.skipped)
         echo_unknown_counts(applied.unknown, applied.rows)
+        echo_uncertified(groups_column, applied.uncertified, applied.rows)
         kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
         changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
         echo_info(f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; {changes}{kept}")

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
+from cordcal._validation.labels import group_names
 from cordcal.files.context import FileContext, count_unknown, errors_of_scores
 from cordcal.files.disk import (
     large_empty,
@@ -86,6 +87,8 @@ class Applied(Record):
         Rows of parts that an earlier run had finished.
     unknown : dict of str to int
         In how many rows each column of the context is unknown.
+    uncertified : int
+        Rows whose group is empty or was not certified, which never act.
     """
 
     rows: int
@@ -94,6 +97,7 @@ class Applied(Record):
     skipped: dict[str, int] = field(default_factory=dict)
     resumed: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
+    uncertified: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class ApplyOptions:
         Add the column ``audit``: a random share of the rows to act on, for a person to label.
     spreadsheet : bool
         In CSV, begin text that a spreadsheet would take for formulas with an apostrophe.
+    groups : str or None
+        The key or column of each row's group, for a certificate by group.
     """
 
     class_names: tuple[str, ...] | None = None
@@ -136,6 +142,7 @@ class ApplyOptions:
     on_error: OnError = "stop"
     spreadsheet: bool = False
     audit: float | None = None
+    groups: str | None = None
 
 
 # The model and its rows.
@@ -187,6 +194,7 @@ class _Computed:
     prediction: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, NumPyArray]
     unknown: Mapping[str, int] = field(default_factory=dict)
+    uncertified: int = 0
 
 
 class CalibratedRows(ModelApplication):
@@ -219,21 +227,39 @@ class CalibratedRows(ModelApplication):
             context = self.context.of(batch.context, batch.values.shape, kind)
         with errors_of_scores(context):
             outputs = self.model.predict_both(batch.values, context=context, dtype=self.dtype)
-        extra = self._act_columns(batch, outputs)
+        groups = self._group_names(batch)
+        extra = self._act_columns(batch, outputs, groups)
         if self.options.explain:
             explanation = self.model.explain(batch.values, context=context)
             extra.update(_explanation_columns(explanation))
         repaired = self.rounded(outputs.repaired, outputs.prediction)
         unknown = count_unknown(context or {})
-        return _Computed(repaired, outputs.direct, outputs.prediction, extra, unknown)
+        uncertified = self._count_uncertified(groups)
+        return _Computed(repaired, outputs.direct, outputs.prediction, extra, unknown, uncertified)
 
-    def _act_columns(self, batch: Batch, outputs: Outputs) -> dict[str, NumPyArray]:
+    def _group_names(self, batch: Batch) -> NumPyArray | None:
+        """Return the group of each row, if its column was named."""
+        if self.options.groups is None:
+            return None
+        return group_names(batch.context[self.options.groups], len(batch))
+
+    def _count_uncertified(self, groups: NumPyArray | None) -> int:
+        """Count the rows whose group the certificate does not have."""
+        certificate = self.model.certificate_
+        if certificate is None or groups is None:
+            return 0
+        certified = [part.name for part in certificate.parts]
+        return int(np.isin(groups, certified, invert=True).sum())
+
+    def _act_columns(
+        self, batch: Batch, outputs: Outputs, groups: NumPyArray | None
+    ) -> dict[str, NumPyArray]:
         """Return which predictions to act on, if the model has a certificate."""
         certificate = self.model.certificate_
-        if certificate is None or certificate.by == "group":
+        if certificate is None or (certificate.by == "group" and groups is None):
             return {}
         mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
-        columns = {"act": certificate.accepts_confidence(mass, outputs.prediction)}
+        columns = {"act": certificate.accepts_confidence(mass, outputs.prediction, groups)}
         if self.options.audit is not None:
             # By scores and row numbers, so that batches do not decide which rows are drawn.
             rows = np.column_stack([batch.values, batch.numbers])
@@ -391,10 +417,12 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
     rows = changed = 0
     skipped: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
+    uncertified = 0
     is_begun = False
     for batch in _applied_batches(work, writer, progress):
         skipped += batch.skipped
         unknown += batch.unknown
+        uncertified += batch.uncertified
         changed += batch.changed
         rows += batch.rows
         if batch.rows or not is_begun:
@@ -410,20 +438,25 @@ def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | 
         changed,
         dict(sorted(skipped.items())),
         unknown=dict(sorted(unknown.items())),
+        uncertified=uncertified,
     )
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
     """Return the columns of an output without rows: those of a uniform row, cut off."""
-    is_logits, unknown = False, {}
+    is_logits = False
+    beside: list[str] = []
     if isinstance(work, CalibratedRows):
         is_logits = work.model.score_kind() == "logits"
         if work.context is not None:
-            unknown = dict.fromkeys(work.context.to_read, np.array([""]))
+            beside += work.context.to_read
+        if work.options.groups is not None:
+            beside.append(work.options.groups)
+    empty = dict.fromkeys(beside, np.array([""]))
     classes = work.model.n_classes_
     uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
     collected = _CollectedRows(work, 1)
-    batches = tuple(Batch(0, uniform, context=unknown) for _ in work.files)
+    batches = tuple(Batch(0, uniform, context=empty) for _ in work.files)
     collected.add(batches[0], work.apply(batches), work.model.rule_)
     collected.filled = 0
     others = None
@@ -441,6 +474,7 @@ class _AppliedBatch:
     changed: int
     skipped: Counter[str]
     unknown: Counter[str]
+    uncertified: int
 
 
 def _applied_batches(
@@ -465,7 +499,12 @@ def _applied_batches(
             others = others.take(collected.numbers - first) if collected.filled else others[:0]
         encoded = writer.encode(replace(collected.rows(), others=others))
         return _AppliedBatch(
-            encoded, collected.filled, collected.changed, errors.counts, collected.unknown
+            encoded,
+            collected.filled,
+            collected.changed,
+            errors.counts,
+            collected.unknown,
+            collected.uncertified,
         )
 
     # Boxes, so that the worker can drop the last reference to a batch.
@@ -504,7 +543,7 @@ class _CollectedRows:
 
     def __init__(self, work: ModelApplication, rows: int) -> None:
         self._work, self._capacity = work, rows
-        self.filled = self.changed = 0
+        self.filled = self.changed = self.uncertified = 0
         self.unknown: Counter[str] = Counter()
         self._matrices: dict[str, NumPyArray] = {}
         self._vectors: dict[str, NumPyArray] = {}
@@ -518,6 +557,7 @@ class _CollectedRows:
         """Check and append a block."""
         _check_predictions(block, rule)
         self.unknown.update(block.unknown)
+        self.uncertified += block.uncertified
         stop = self.filled + len(block.prediction)
         matrices = {"repaired": block.repaired}
         if self._work.options.with_direct:
@@ -693,12 +733,13 @@ def apply_parts(
     for part in finished.parts.values():
         skipped.update(part["skipped"])
         unknown.update(part["unknown"])
-    rows, changed = (
-        sum(part[what] for part in finished.parts.values()) for what in ("rows", "changed")
+    rows, changed, uncertified = (
+        sum(part[what] for part in finished.parts.values())
+        for what in ("rows", "changed", "uncertified")
     )
     if not rows and skipped:
         raise _all_skipped_error(str(folder), skipped)
-    counts = dict(sorted(skipped.items())), resumed, dict(sorted(unknown.items()))
+    counts = dict(sorted(skipped.items())), resumed, dict(sorted(unknown.items())), uncertified
     return Applied(rows, work.model.n_classes_, changed, *counts)
 
 
@@ -784,7 +825,8 @@ def _read_finished(file: BinaryIO, folder: Path, job: str) -> dict[str, dict[str
         try:
             part = json.loads(line)
             name, own_job, size = part.pop("part"), part.pop("job"), part["bytes"]
-            complete = {"input", "rows", "changed", "skipped", "unknown"} <= part.keys()
+            counts = {"rows", "changed", "skipped", "unknown", "uncertified"}
+            complete = {"input", *counts} <= part.keys()
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # the line of a killed run may be cut
         target = folder / name

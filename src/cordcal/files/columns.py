@@ -126,6 +126,8 @@ class ColumnSpec:
         The columns of another part of the same table.
     context : tuple of str
         Other keys or columns to read with each row.
+    groups : str or None
+        The key or column of each row's group, read in the same way.
     """
 
     key: str | None = None
@@ -141,6 +143,13 @@ class ColumnSpec:
     text: TextOptions = TextOptions()
     chosen: ScoreColumns | None = None
     context: tuple[str, ...] = ()
+    groups: str | None = None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The keys or columns to read next to the scores."""
+        groups = () if self.groups is None else (self.groups,)
+        return tuple(dict.fromkeys([*self.context, *groups]))
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

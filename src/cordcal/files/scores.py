@@ -403,10 +403,10 @@ class ScoreFile:
         self.passthrough = self._may_lack_labels = False
         self._rows: TableRows | ArrayRows
         if isinstance(source, TableSource):
-            self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.context)
+            self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.beside)
         else:
             self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
-        for name in spec.context if source.names else ():  # not even a header
+        for name in spec.beside if source.names else ():  # not even a header
             self._check_context(name)
         self.rows = self._rows.rows
         self._labels = self._rows.label_key(spec)
@@ -451,6 +451,9 @@ class ScoreFile:
         """Opens another part of the same input, here or on another machine."""
 
     def _check_context(self, name: str) -> None:
+        if name not in self._spec.context:
+            self._rows.check_key(name, "groups")
+            return
         try:
             self._rows.check_key(name, "context")
         except InputError as error:
@@ -600,8 +603,7 @@ class ScoreFile:
 
             others = pa.concat_tables([part.others for part in parts], promote_options="default")
         context = {
-            name: join_vectors([part.context[name] for part in parts])
-            for name in self._spec.context
+            name: join_vectors([part.context[name] for part in parts]) for name in self._spec.beside
         }
         return Batch(first, values, labels, weights, None, others, context)
 

@@ -102,7 +102,7 @@ class TableSource:
 
         kinds = self.table.column_types()
         types = dict(kinds)
-        for claimed in (spec.labels_column, spec.weights_column, *spec.context):
+        for claimed in (spec.labels_column, spec.weights_column, *spec.beside):
             types.pop(claimed or "", None)
         chosen = choose_columns(
             types,
@@ -416,7 +416,7 @@ class ArrayRows:
         spec: ColumnSpec,
     ) -> None:
         self.source, self.key, self.names = source, layout.key, names
-        self.context = spec.context
+        self.context = spec.beside
         self.row_bytes = 1
         self._own = [file.class_names or spec.class_names for file in source.files]
         self._orders: list[list[int] | None] = []
@@ -471,7 +471,7 @@ class ArrayRows:
             (rows, width), dtype = file.stored[self.key]
             in_memory = file.format in ("npz", "torch")
             size = rows if in_memory else max(1, _SLICE_BYTES // max(1, width * dtype.itemsize))
-            others = ((key, "entries of the context") for key in self.context)
+            others = ((key, f"entries of {key}") for key in self.context)
             for key, what in ((labels, "labels"), (weights, "weights"), *others):
                 if key is not None:
                     check_length(file.shapes[key][0], file.path, what, rows)

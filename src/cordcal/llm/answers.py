@@ -549,7 +549,8 @@ def _summarize(
 
 # Calibrated answers ------------------------------------------------------------------------------
 
-_ADDED = ("calibrated", "prediction", "confidence")
+# The columns that a model with a certificate adds.
+_FLAGS = ("act", "audit")
 
 
 @dataclass(frozen=True)
@@ -565,11 +566,14 @@ class WrittenAnswers(Record):
         the table has no such identifier.
     n_omitted : int
         Lines that are not JSON objects.
+    added : tuple of str
+        The fields that were added.
     """
 
     n: int
     n_unmatched: int
     n_omitted: int
+    added: tuple[str, ...]
 
 
 @without_collection()
@@ -584,7 +588,8 @@ def write_answers(
     r"""Write the lines of answers with their calibrated probabilities added.
 
     Every line gets ``calibrated``, the probability of each option by its name in the table,
-    ``prediction`` and ``confidence``.  Lines are matched with the rows of the table by identifier.
+    ``prediction`` and ``confidence``, and ``act`` and ``audit`` where the table has these columns.
+    Lines are matched with the rows of the table by identifier.
 
     Parameters
     ----------
@@ -634,7 +639,7 @@ def write_answers(
         )
     for at in matched:
         line = source.lines[at]
-        taken = next((name for name in _ADDED if name in line.line), None)
+        taken = next((name for name in matched[at] if name in line.line), None)
         if taken is not None:
             raise line.error(f"has a field {taken!r}, as the output would", "rename it")
     if len(matched) < len(rows):
@@ -659,7 +664,8 @@ def write_answers(
     else:
         with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
             file.writelines(encoded())
-    return WrittenAnswers(len(lines), len(lines) - len(matched), len(source.errors))
+    added = tuple(next(iter(matched.values())))
+    return WrittenAnswers(len(lines), len(lines) - len(matched), len(source.errors), added)
 
 
 def _read_calibrated(path: str) -> dict[str, Json]:
@@ -671,16 +677,38 @@ def _read_calibrated(path: str) -> dict[str, Json]:
     names = scores.class_names or tuple(map(str, range(scores.values.shape[1])))
     ids = list(map(str, read_vector(path, "id").tolist()))
     predictions = _read_predictions(path, scores, names)
+    flags = _read_flags(path)
     rows: dict[str, Json] = {}
-    for key, vector, prediction in zip(ids, scores.values.tolist(), predictions, strict=True):
+    columns = zip(ids, scores.values.tolist(), predictions, strict=True)
+    for row, (key, vector, prediction) in enumerate(columns):
         if key in rows:
             raise InputError(path, f"has the id {key!r} twice", "keep one row per question")
         rows[key] = {
             "calibrated": dict(zip(names, vector, strict=True)),
             "prediction": names[prediction],
             "confidence": vector[prediction],
+            **{name: flag[row] for name, flag in flags.items()},
         }
     return rows
+
+
+def _read_flags(path: str) -> dict[str, list[bool]]:
+    """Return which rows to act on, and which of these are audited, if a table says so."""
+    from cordcal.files.sources import open_source, parse_labels, read_vector
+
+    source = open_source(path)
+    flags = {}
+    for name in _FLAGS:
+        if name in source.names:
+            values = parse_labels(read_vector(path, name))
+            if values.dtype.kind != "b":
+                raise InputError(
+                    path,
+                    f"has a column {name!r} that is not true or false",
+                    "rename it, or apply a model with a certificate",
+                )
+            flags[name] = values.tolist()
+    return flags
 
 
 def _read_predictions(path: str, scores: Scores, names: Sequence[str]) -> list[int]:
