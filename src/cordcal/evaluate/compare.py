@@ -37,7 +37,7 @@ from cordcal._validation.caveats import (
     split_caveats,
     warn_about,
 )
-from cordcal._validation.context import ContextValues, check_context, split_context
+from cordcal._validation.context import ContextValues, check_context, is_present, split_context
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     MAX_GROUPS,
@@ -87,7 +87,6 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import ConfidenceGap, Lift
-from cordcal.repair.context import is_present
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
