@@ -301,6 +301,13 @@ def test_compare_measures_and_suggests_it(folder, call) -> None:
     assert 0.0 < gap["chance"] < 0.1
 
 
+def test_compare_without_the_default_says_that_context_is_unused(folder, call) -> None:
+    compare = ("compare", "cal.parquet", "--calibrator", "ts,vs", *SCORES)
+    code, out, err = call(*compare, "--context-columns", "source")
+    assert code == 0, err
+    assert "the context was not used" in " ".join(out.split())
+
+
 def test_held_out_rows_are_certified_with_their_context(folder, call) -> None:
     code, out, err = call(*FIT, "--certify", "20%", "--output", "c.safetensors")
     assert code == 0, err

@@ -154,7 +154,8 @@ def compare(
         ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
     context : data frame or mapping, optional
         Columns next to the scores, as for `PreservingCalibrator.fit`: what they bring the default
-        is measured.  If ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
+        is measured, and no other option has it.  If ``evaluation`` is a tuple, pass a tuple too, of
+        the rows of both.
     progress : callable, optional
         Called with a calibrator's name when its fit begins, and with ``"intervals"`` at the end.
 
@@ -259,6 +260,10 @@ def compare(
                 if selection.explicit:
                     raise
                 left_out[name] = str(error)
+        if contexts[0] is not None and all(result.context is None for result in fitted):
+            unused = Caveat("context", _UNUSED_CONTEXT)
+            warn_about([unused])
+            caveats = [*caveats, unused]
         advance("intervals")
         rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
         for result in fitted:
@@ -292,6 +297,11 @@ def compare(
             output: act_shares(rows, seed, part_clusters) for output, rows in rows_by_output.items()
         },
     )
+
+
+_UNUSED_CONTEXT = (
+    "the context was not used: it is measured for blend + lift only, which was not compared"
+)
 
 
 @contextmanager
