@@ -130,6 +130,42 @@ def test_arrays_and_categories_in_numbers(tmp_path, rows, call) -> None:
     assert effects == {"source", "blur"}
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "npz"])
+def test_text_that_looks_like_numbers_holds_categories(tmp_path, rows, call, suffix) -> None:
+    shops = {"pdf": "07", "photo": "7"}
+    for name in ("cal", "new"):
+        frame = rows[name].assign(shop=rows[name]["source"].map(shops))
+        if suffix == "npz":
+            scores = frame[[f"logit_{name}" for name in NAMES]].to_numpy()
+            labels = frame["label"].map(NAMES.index).to_numpy()
+            shop = frame["shop"].to_numpy(str)
+            np.savez(tmp_path / f"{name}.npz", logits=scores, labels=labels, shop=shop)
+        else:
+            getattr(frame, f"to_{suffix}")(tmp_path / f"{name}.{suffix}")
+    scores = () if suffix == "npz" else SCORES
+    fit = (f"cal.{suffix}", "--calibrator", "ts", "--repair", "lift", *scores)
+    code, _, err = call("fit", *fit, "--context-columns", "shop", "--output", "s.safetensors")
+    assert code == 0, err
+    effects = cordcal.load(tmp_path / "s.safetensors").context_effects()
+    assert [effect.value for effect in effects] == ["07", "7"]
+    code, _, err = call("apply", "s.safetensors", f"new.{suffix}", "--output", f"out.{suffix}")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_text_files_do_not_say_whether_numbers_are_categories(tmp_path, rows, call, suffix) -> None:
+    frame = rows["cal"].assign(shop=rows["cal"]["source"].map({"pdf": "10", "photo": "20"}))
+    if suffix == "csv":
+        frame.to_csv(tmp_path / "cal.csv", index=False)
+    else:
+        frame.to_json(tmp_path / "cal.jsonl", orient="records", lines=True)
+    fit = ("fit", f"cal.{suffix}", "--calibrator", "ts", "--repair", "lift", *SCORES)
+    code, _, err = call(*fit, "--context-columns", "shop", "--output", "s.safetensors")
+    assert code == 0, err
+    effects = cordcal.load(tmp_path / "s.safetensors").context_effects()
+    assert [effect.value for effect in effects] == ["+1 sd"]
+
+
 def test_parts_in_another_order_and_resume(folder, rows, call) -> None:
     new, other = rows["new"], rows["other"]
     (folder / "new").mkdir()
@@ -285,6 +321,13 @@ def test_compare_measures_and_suggests_it(folder, call) -> None:
     gap = offer["gaps"][0]
     assert abs(gap["after"]) < abs(gap["before"])
     assert 0.0 < gap["chance"] < 0.1
+
+
+def test_compare_without_the_default_says_that_context_is_unused(folder, call) -> None:
+    compare = ("compare", "cal.parquet", "--calibrator", "ts,vs", *SCORES)
+    code, out, err = call(*compare, "--context-columns", "source")
+    assert code == 0, err
+    assert "the context was not used" in " ".join(out.split())
 
 
 def test_held_out_rows_are_certified_with_their_context(folder, call) -> None:

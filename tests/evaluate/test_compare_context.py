@@ -1,5 +1,7 @@
 """What context brings the default, measured by compare."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,23 @@ def test_context_that_matters_is_offered_with_an_interval(rows) -> None:
     assert line.startswith("With context: source; log loss")
     assert line in str(comparison.recommendation)
     assert comparison.recommendation.to_dict()["with_context"] == line
+
+
+@pytest.mark.parametrize("options", [{}, {"preserve": 2}])
+def test_context_without_the_default_is_said_to_be_unused(rows, options) -> None:
+    logits, labels, context = rows
+    keys = ["ts", "blend"] if options else ["ts", "vs"]
+    with pytest.warns(UserWarning, match="context was not used"):
+        comparison = compare(logits, labels, keys, context=context, **options)
+    assert [caveat.key for caveat in comparison.caveats] == ["context"]
+
+
+def test_another_recommendation_says_what_context_was_measured_for(rows) -> None:
+    logits, labels, context = rows
+    advice = compare(logits, labels, ["ts", "blend"], context=context).recommendation
+    other = replace(advice, key="ts", output="lift", is_default=False)
+    line = other.with_context
+    assert line.startswith("With context: measured for blend + lift only: source; log loss")
 
 
 def test_noise_is_not_recommended(rows) -> None:

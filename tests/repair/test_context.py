@@ -207,6 +207,32 @@ def test_no_context_for_any_row_is_the_model_without(fitted) -> None:
     )
 
 
+UNKNOWN = {
+    "None": lambda rows: [None] * rows,
+    "NaN": lambda rows: np.full(rows, np.nan),
+    "empty text": lambda rows: [""] * rows,
+    "rows of None": lambda rows: np.full((rows, 3), None),
+    "pandas' NA": lambda rows: pytest.importorskip("pandas").Series([None] * rows, dtype="Int64"),
+    "rows of pandas' NA": lambda rows: np.full((rows, 3), pytest.importorskip("pandas").NA),
+}
+
+
+@pytest.mark.parametrize("missing", UNKNOWN)
+@pytest.mark.parametrize("column", ["source", "blur", "other"])
+@pytest.mark.parametrize("rows", [1, 20])
+def test_a_column_unknown_in_all_rows_of_a_call(fitted, missing, column, rows) -> None:
+    """It has the curve of the same rows in a call where another row has the column."""
+    logits, _, context = problem(20, 7)
+    whole = {name: np.copy(values) for name, values in context.items()}
+    whole["source"] = whole["source"].astype(object)
+    whole[column][:19] = None if column == "source" else np.nan
+    expected = fitted.predict_proba(logits, context=whole)[: min(rows, 19)]
+    some = {name: values[:rows] for name, values in context.items()}
+    some[column] = UNKNOWN[missing](rows)
+    found = fitted.predict_proba(logits[:rows], context=some)
+    np.testing.assert_array_equal(found[:19], expected)
+
+
 def test_unseen_categories_have_no_effect_and_numbers_are_clipped(fitted) -> None:
     logits, _, context = problem(20, 7)
     unseen = {**context, "source": np.array(["fax"] * 20)}

@@ -118,3 +118,14 @@ def test_a_column_that_knows_the_label_is_doubted(rows) -> None:
     X, y, _ = rows
     with pytest.warns(UserWarning, match="determines the labels in 100.0 %"):
         model().fit(X, y, context={"copy": y})
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, np.nan, ""])
+def test_one_row_whose_column_is_unknown(rows, missing) -> None:
+    X, y, context = rows
+    number = context.assign(blur=np.where(context["source"] == "photo", 2.0, 0.5))
+    fitted = model().fit(X, y, context=number)
+    new = pd.DataFrame({"source": ["photo"], "blur": pd.Series([missing], dtype=object)})
+    other = pd.DataFrame({"source": ["photo"] * 2, "blur": [np.nan, 1.0]})
+    expected = fitted.predict_proba(X[:2], context=other)[:1]
+    np.testing.assert_array_equal(fitted.predict_proba(X[:1], context=new), expected)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import ArrayLike, Kind, NumPyArray, Vector
+from cordcal._numeric.types import ArrayLike, Flags, Kind, NumPyArray, Vector
+from cordcal._validation.labels import is_missing
 from cordcal._validation.names import Name
 from cordcal._validation.scores import CheckedScores
 from cordcal._validation.table import MatchedRows, match
@@ -121,6 +122,19 @@ def check_context(matched: MatchedRows, context: ArrayLike, kind: Kind) -> Conte
     return ContextValues(columns)
 
 
+def is_present(values: NumPyArray) -> Flags:
+    """Return which rows of a checked column have a value.
+
+    Examples
+    --------
+    >>> is_present(np.array([1.0, np.nan])).tolist()
+    [True, False]
+    """
+    if values.dtype == object:
+        return np.array([value is not None for value in values], dtype=bool)
+    return ~np.isnan(values if values.ndim == 1 else values[:, 0])
+
+
 def check_context_by_position(
     context: ArrayLike, shape: tuple[int, ...], classes: Sequence[Name]
 ) -> ContextValues:
@@ -143,10 +157,7 @@ def _column(values: ArrayLike, argument: str) -> NumPyArray:
         raise InputError(argument, "holds times", "pass a number, such as days, or a category")
     if array.dtype.kind in "iuf":
         return _finite(array.astype(np.float64), argument)
-    if array.dtype.kind == "U":
-        return array.astype(object)
-    entries = array.astype(object)
-    missing = np.array([_is_missing(entry) for entry in entries], dtype=bool)
+    entries, missing = array.astype(object), is_missing(array)
     present = entries[~missing]
     if present.size and all(
         isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_)
@@ -169,11 +180,6 @@ def _finite(column: Vector, argument: str) -> Vector:
     return column
 
 
-def _is_missing(entry: object) -> bool:
-    is_nan = isinstance(entry, float | np.floating) and entry != entry
-    return entry is None or is_nan or type(entry).__name__ in ("NAType", "NaTType")
-
-
 def _opinion(values: ArrayLike, argument: str, classes: int, kind: Kind) -> NumPyArray:
     """Return another model's probabilities; rows with a NaN are missing."""
     scores = np.asarray(values)
@@ -183,6 +189,9 @@ def _opinion(values: ArrayLike, argument: str, classes: int, kind: Kind) -> NumP
             f"has shape {scores.shape} but there are {classes} classes",
             "pass the other model's scores of the same classes",
         )
+    if scores.dtype == object:
+        missing = is_missing(scores.ravel()).reshape(scores.shape)
+        scores = np.where(missing, np.nan, scores)
     scores = scores.astype(np.float64) if scores.dtype.kind in "iuO" else scores
     present = np.flatnonzero(~np.isnan(scores).any(axis=1))
     probabilities = np.full(scores.shape, np.nan)

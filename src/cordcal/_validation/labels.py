@@ -368,16 +368,16 @@ def is_missing(values: NumPyArray) -> Flags:
     """
     if values.dtype.kind in "iub":
         return np.zeros(len(values), dtype=np.bool_)
-    # NaN, NaT and pandas' NA differ from themselves, or cannot be compared.
-    return np.array(
-        [
-            value is None
-            or (isinstance(value, str) and not value.strip())
-            or not (isinstance(value, str | bytes) or value == value)
-            for value in values.tolist()
-        ],
-        dtype=np.bool_,
-    )
+    return np.array([_is_missing_entry(value) for value in values.tolist()], dtype=np.bool_)
+
+
+def _is_missing_entry(value: object) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    try:
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
+    except TypeError:  # and pandas' NA cannot be compared
+        return True
 
 
 def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:

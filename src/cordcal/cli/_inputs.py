@@ -138,8 +138,13 @@ def read_context(
         return None
     from cordcal.files.context import FileContext
 
-    names = options.columns or ()
-    categories = {name: None if like is None else like[name].dtype == object for name in names}
+    def are_categories(name: str) -> bool | None:
+        if like is not None:
+            return like[name].dtype == object
+        is_text = scores.context[name].dtype.kind not in "iuf"
+        return True if is_text and name in scores.typed else None
+
+    categories = {name: are_categories(name) for name in options.columns or ()}
     opinion = _second_opinion(options, scores.class_names, inputs)
     context = FileContext(categories, opinion, decimal=inputs.decimal or ".").of(
         scores.context, scores.values.shape, scores.kind

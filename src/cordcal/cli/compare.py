@@ -156,8 +156,8 @@ def compare(
         used_options["--key"] = calibration.key  # the calibration rows of an experiment
     if cluster_column is not None:
         used_options["--cluster-column"] = cluster_column
-    offer = comparison.recommendation.context
-    if offer is not None and offer.is_clear:
+    advice = comparison.recommendation
+    if advice.is_default and advice.context is not None and advice.context.is_clear:
         used_options |= columns.used()
     options = tuple(word for word in chain(*used_options.items()) if word)
     step = comparison.next_step(*scores, options=options)

@@ -37,7 +37,7 @@ from cordcal._validation.caveats import (
     split_caveats,
     warn_about,
 )
-from cordcal._validation.context import ContextValues, check_context, split_context
+from cordcal._validation.context import ContextValues, check_context, is_present, split_context
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     MAX_GROUPS,
@@ -87,7 +87,6 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import ConfidenceGap, Lift
-from cordcal.repair.context import is_present
 from cordcal.repair.lift import Masses
 
 AnyCalibrator = object
@@ -155,7 +154,8 @@ def compare(
         ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
     context : data frame or mapping, optional
         Columns next to the scores, as for `PreservingCalibrator.fit`: what they bring the default
-        is measured.  If ``evaluation`` is a tuple, pass a tuple too, of the rows of both.
+        is measured, and no other option has it.  If ``evaluation`` is a tuple, pass a tuple too, of
+        the rows of both.
     progress : callable, optional
         Called with a calibrator's name when its fit begins, and with ``"intervals"`` at the end.
 
@@ -260,6 +260,10 @@ def compare(
                 if selection.explicit:
                     raise
                 left_out[name] = str(error)
+        if contexts[0] is not None and all(result.context is None for result in fitted):
+            unused = Caveat("context", _UNUSED_CONTEXT)
+            warn_about([unused])
+            caveats = [*caveats, unused]
         advance("intervals")
         rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
         for result in fitted:
@@ -293,6 +297,11 @@ def compare(
             output: act_shares(rows, seed, part_clusters) for output, rows in rows_by_output.items()
         },
     )
+
+
+_UNUSED_CONTEXT = (
+    "the context was not used: it is measured for blend + lift only, which was not compared"
+)
 
 
 @contextmanager

@@ -116,7 +116,8 @@ class Recommendation(Record):
     rule : RuleOffer or None
         What a learnt rule saves if the default is recommended; None if that is not clear.
     context : ContextOffer or None
-        What context brings the default; None without context.
+        What context brings the default, also where another option is recommended; None without
+        context, or without the default.
     confidence : str
         Confidence minus accuracy before and after lift, the share of predictions kept against the
         evidence, and from 5 % on what that costs and the ways out; empty without lift.
@@ -229,16 +230,19 @@ class Recommendation(Record):
         offer = self.context
         if offer is None:
             return ""
+        start = "With context: "
+        if not self.is_default:  # the figures are of another option than the recommended one
+            start += f"measured for {describe_output(DEFAULT)} only: "
         if not offer.is_clear:
-            return "With context: no clear gain; leave it out."
+            return f"{start}no clear gain; leave it out."
         ece, aurc = (
             f"{100 * before:.2f} → {100 * after:.2f} %" for before, after in (offer.ece, offer.aurc)
         )
         return (
-            f'With context: {", ".join(offer.columns)}; log loss of "the prediction is right" '
+            f'{start}{", ".join(offer.columns)}; log loss of "the prediction is right" '
             f"{offer.loss:.4f}, lower by {format_interval(offer.saving)}; ECE {ece}; area under "
-            f"the risk-coverage curve {aurc}{_describe_gaps(offer)}. Pass it to fit and to "
-            "predict_proba."
+            f"the risk-coverage curve {aurc}{_describe_gaps(offer)}. The fit needs it, "
+            "and so does every later prediction."
         )
 
     def __str__(self) -> str:
@@ -295,7 +299,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         after=comparison.measures(*chosen),
         alternatives=tuple(_alternatives(comparison, chosen)),
         changing=_changing(comparison),
-        context=comparison[DEFAULT[0]].context if chosen == DEFAULT else None,
+        context=next((e.context for e in comparison if e.key == DEFAULT[0]), None),
         rule=_rule(comparison) if chosen == DEFAULT else None,
         confidence=_describe_confidence(comparison, chosen),
     )
@@ -577,7 +581,7 @@ def next_step(
     apply = ["cordcal", "apply", model, new, "--output", f"repaired{suffix}"]
     if "--second-opinion" in options:
         apply += ["--second-opinion", f"new-opinion{suffix}"]
-    offer, others, later = advice.context, "", ""
+    offer, others, later = advice.context if advice.is_default else None, "", ""
     read_others = []
     if "--cluster-column" in options:
         column = options[options.index("--cluster-column") + 1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind, NumPyArray, Vector
-from cordcal._validation.context import context_argument
+from cordcal._validation.context import context_argument, is_present
 from cordcal._validation.scores import original_probabilities
 from cordcal.files.columns import MISSING, ColumnSpec, TextOptions
 from cordcal.files.disk import LIMIT, check_size
@@ -302,11 +302,5 @@ def count_unknown(context: Mapping[str, NumPyArray]) -> dict[str, int]:
     >>> count_unknown({"source": np.array(["pdf", None], dtype=object), "day": np.zeros(2)})
     {'source': 1}
     """
-    counts = {name: int((~_known(values)).sum()) for name, values in context.items()}
+    counts = {name: int((~is_present(values)).sum()) for name, values in context.items()}
     return {name: count for name, count in counts.items() if count}
-
-
-def _known(values: NumPyArray) -> NumPyArray:
-    if values.dtype == object:
-        return np.array([value is not None for value in values], dtype=bool)
-    return ~np.isnan(values if values.ndim == 1 else values[:, 0])

@@ -74,6 +74,8 @@ class Scores:
         The table columns of the scores; empty if they are one array.
     context : mapping of str to ndarray
         Other columns of the rows as they are written, if the caller asked for them.
+    typed : tuple of str
+        Those of them whose text is text even where it looks like numbers, as in Parquet.
     """
 
     path: str
@@ -85,6 +87,7 @@ class Scores:
     weights: NumPyArray | None = None
     columns: tuple[str, ...] = ()
     context: Mapping[str, NumPyArray] = field(default_factory=dict)
+    typed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -676,6 +679,7 @@ class ScoreFile:
             weights=batch.weights,
             columns=self.columns,
             context=batch.context,
+            typed=tuple(filter(self._rows.has_type, batch.context)),
         )
 
     def separate_vectors(self) -> list[dict[str, NumPyArray]]:

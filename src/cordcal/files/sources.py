@@ -375,6 +375,10 @@ class TableRows:
         ]
         return pa.schema(list({field.name: field for field in fields}.values())).empty_table()
 
+    def has_type(self, name: str) -> bool:
+        """Return whether the files say if a column is text."""
+        return self.table.has_type(name)
+
     def slices(self, labels: str | None, weights: str | None) -> Iterator[Slice]:
         """Yield the rows, with labels and weights if these are named."""
         from cordcal.files.tables import number_matrix, number_vector, text_vector
@@ -464,6 +468,10 @@ class ArrayRows:
     def check_key(self, name: str, what: str) -> str:
         """Return a name that the input has, or refuse it."""
         return self.source.check_key(name, what)
+
+    def has_type(self, name: str) -> bool:
+        """Return whether the files say if a vector is text: arrays always do."""
+        return True
 
     def slices(self, labels: str | None, weights: str | None) -> Iterator[Slice]:
         """Yield the rows, with labels and weights if these are named."""

@@ -447,6 +447,10 @@ class Table:
             rows += len(file.sample) if isinstance(file, CsvFile | JsonlFile) else file.rows or 0
         return types
 
+    def has_type(self, name: str) -> bool:
+        """Return whether the files say if a column is text; text files and folders do not."""
+        return not self.is_text and any(name in file.schema.names for file in self.files)
+
     def difference(self, columns: Sequence[str]) -> InputError | None:
         """Return the error that one file has some of the columns and another has not."""
         filled = [file for file in self.files if file.schema.names]

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Flags, Matrix, Meta, NumPyArray, Predictions, Record, Vector
-from cordcal._validation.context import ContextValues, context_argument
+from cordcal._validation.context import ContextValues, context_argument, is_present
 from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.lift_rule import (
     IDENTITY,
@@ -193,22 +193,24 @@ class Column:
 
     def encode(self, values: NumPyArray, prediction: Predictions) -> Terms:
         """Return the terms of rows; rows without a value have none."""
+        present = is_present(values)
+        if not present.any():  # then its type does not say what kind of column it is
+            return Terms.unknown(len(values), self.width)
         self._check(values)
         if self.categories is None:
-            present = is_present(values)
             numbers = _numbers(values, prediction)
             scaled = [scale.apply(c) for scale, c in zip(self.scales, numbers, strict=True)]
             return Terms(present, None, np.where(present, np.stack(scaled), 0.0), self.width)
         place = {category: i for i, category in enumerate(self.categories)}
         codes = np.array([place.get(value, -1) for value in values], dtype=np.intp)
-        return Terms(is_present(values), codes, None, self.width)
+        return Terms(present, codes, None, self.width)
 
     def _check(self, values: NumPyArray) -> None:
         kind = "a second opinion" if self.is_opinion else "numbers"
         kind = kind if self.categories is None else "categories"
         given = "numbers" if values.dtype != object else "categories"
         given = "a second opinion" if values.ndim == 2 else given
-        if given != kind and is_present(values).any():
+        if given != kind:
             raise InputError(
                 context_argument(self.name),
                 f"holds {given} but fit had {kind}",
@@ -223,6 +225,11 @@ class Terms(NamedTuple):
     codes: Predictions | None
     numbers: Matrix | None
     width: int
+
+    @classmethod
+    def unknown(cls, rows: int, width: int) -> Terms:
+        """Return the terms of a column that no row has."""
+        return cls(np.zeros(rows, dtype=bool), np.full(rows, -1, dtype=np.intp), None, width)
 
     def shift(self, effects: Vector) -> Vector:
         """Return what the effects add to each row's log-odds."""
@@ -240,13 +247,6 @@ class Terms(NamedTuple):
         codes = None if self.codes is None else self.codes[rows]
         numbers = None if self.numbers is None else self.numbers[:, rows]
         return Terms(self.present[rows], codes, numbers, self.width)
-
-
-def is_present(values: NumPyArray) -> Flags:
-    """Return which rows of a column have a value."""
-    if values.dtype == object:
-        return np.array([value is not None for value in values], dtype=bool)
-    return ~np.isnan(values if values.ndim == 1 else values[:, 0])
 
 
 def _numbers(values: NumPyArray, prediction: Predictions) -> list[Vector]:
@@ -328,7 +328,7 @@ class FittedContext:
         terms = [
             column.encode(values.columns[column.name], prediction)
             if values.columns
-            else Terms(np.zeros(rows, bool), np.full(rows, -1), None, column.width)
+            else Terms.unknown(rows, column.width)
             for column in self.columns
         ]
         return self.choose(terms, rows)
