@@ -381,9 +381,41 @@ def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:
     return np.asarray(np.unique(values, return_inverse=True)[1])
 
 
+def name_groups(groups: ArrayLike, rows: int) -> Groups:
+    """Return the name of each row's group; whole numbers are called alike in every dtype.
+
+    A column of whole numbers becomes one of floats where a value is missing.
+
+    Examples
+    --------
+    >>> name_groups([1, 2], 2).tolist(), name_groups([1.0, float("nan")], 2).tolist()
+    (['1', '2'], ['1', 'nan'])
+    """
+    return as_texts(as_groups(groups, rows))
+
+
+def as_texts(values: NumPyArray) -> Groups:
+    """Return values as text; whole numbers are written alike in every dtype.
+
+    Examples
+    --------
+    >>> as_texts(np.array([7.0, 0.5])).tolist(), as_texts(np.array(["007", 7.0], object)).tolist()
+    (['7', '0.5'], ['007', '7'])
+    """
+    if values.dtype.kind not in "fO":
+        return values.astype(str)
+    texts = (
+        str(int(value))
+        if isinstance(value, float | np.floating) and value.is_integer()
+        else str(value)
+        for value in values
+    )
+    return np.array([*texts], dtype=np.str_)
+
+
 def few_groups(groups: ArrayLike, rows: int) -> Groups:
     """Return the group names, one per row; raise if there are too many for a table."""
-    names = as_groups(groups, rows).astype(str)
+    names = name_groups(groups, rows)
     count = len(np.unique(names))
     if count > MAX_GROUPS:
         raise InputError(
