@@ -165,6 +165,78 @@ def test_a_stored_confidence_acts_alike(seed) -> None:
     assert (certificate.accepts(text) == expected).all()
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64", "object"])
+def test_groups_of_whole_numbers_have_one_name(dtype) -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    groups = np.arange(3000) % 2 + 1
+    certificate = cordcal.certify(probabilities, labels, 0.1, by=groups.astype(dtype))
+    assert [part.name for part in certificate.parts] == ["1", "2"]
+    sure = np.array([[0.999, 0.0005, 0.0005]] * 3)
+    for missing in (np.nan, None, ""):
+        later = np.array([1.0, 2, missing], dtype=object)
+        assert certificate.accepts(sure, groups=later).tolist() == [True, True, False]
+    assert certificate.accepts(sure, groups=[1.0, 2.0, np.nan]).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, ""])
+def test_rows_without_a_group_are_refused(missing) -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    groups = np.where(np.arange(3000) % 2, "north", "south").astype(object)
+    groups[7] = missing
+    with refused("groups", rows=[7]):
+        cordcal.certify(probabilities, labels, 0.1, by=groups)
+
+
+def test_clusters_of_any_kind_and_never_missing() -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    clusters = (np.arange(3000) // 3).astype(object)
+    whole = cordcal.certify(probabilities, labels, 0.2, clusters=clusters)
+    clusters[:3] = "first"
+    assert cordcal.certify(probabilities, labels, 0.2, clusters=clusters) == whole
+    for missing in (None, np.nan):
+        clusters[5] = missing
+        with refused("clusters", rows=[5]):
+            cordcal.certify(probabilities, labels, 0.2, clusters=clusters)
+
+
+@pytest.mark.parametrize("question", ["violated", "renewed"])
+def test_copies_of_rows_answer_like_these_rows(question) -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 4000)
+    certificate = cordcal.certify(probabilities, labels, 0.1)
+    few, labels = np.repeat(np.eye(3), 8, axis=0), np.repeat(np.arange(3), 8)
+    if question == "violated":
+        labels[:5] = 1
+    many, copies, clusters = np.repeat(few, 30, axis=0), np.repeat(labels, 30), np.arange(24 * 30)
+    assert certificate.recheck(many, copies, question).passed == (question == "renewed")
+    alone = certificate.recheck(few, labels, question)
+    grouped = certificate.recheck(many, copies, question, clusters=clusters // 30)
+    assert alone.passed == grouped.passed == (question == "violated")
+    assert certificate.recheck(few, labels, question, clusters=clusters[:24]) == alone
+
+
+def test_no_acted_row_answers_nothing() -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    groups = np.where(np.arange(3000) % 2, "north", "south")
+    certificate = cordcal.certify(probabilities, labels, 0.1, by=groups)
+    for question in ("violated", "renewed"):
+        recheck = certificate.recheck(probabilities, labels, question, groups=np.full(3000, "west"))
+        assert not recheck.passed
+        assert "no acted row" in str(recheck)
+
+
+@pytest.mark.parametrize("change", [lambda p: 100 * p, lambda p: 0.5 * p, np.log])
+def test_later_rows_are_probabilities(change) -> None:
+    probabilities, labels = draw(np.random.default_rng(4), 3000)
+    certificate = cordcal.certify(probabilities, labels, 0.1)
+    probabilities = np.clip(probabilities, 0.01, 0.98)
+    with refused("probabilities"):
+        certificate.accepts(change(probabilities))
+    with refused("probabilities"):
+        cordcal.certify(change(probabilities), labels, 0.1)
+    with refused("probabilities"):
+        certificate.recheck(change(probabilities), labels, "violated")
+
+
 def test_what_float32_cannot_separate_goes_through_together() -> None:
     rng = np.random.default_rng(0)
     confidence = 1.0 - 10.0 ** -rng.uniform(1.0, 12.0, 3000)
@@ -192,6 +264,11 @@ def test_bad_inputs_are_refused() -> None:
     for confidence in (0.3, 1.0):
         with refused("confidence"):
             cordcal.certify(probabilities, labels, 0.1, confidence=confidence)
+    for text in ("2%", None, [0.1]):
+        with refused("error", naming="a number"):
+            cordcal.certify(probabilities, labels, text)
+    with refused("confidence", naming="a number"):
+        cordcal.certify(probabilities, labels, 0.1, confidence="95%")
     with refused("labels", naming="149"):
         cordcal.certify(probabilities, labels, 0.02)
     with refused("by"):

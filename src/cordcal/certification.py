@@ -10,6 +10,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -21,12 +22,13 @@ from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Record, Ve
 from cordcal._validation.labels import (
     as_groups,
     check_predictions,
+    cluster_numbers,
     few_groups,
     group_names,
     is_missing,
 )
-from cordcal._validation.scores import as_matrix, original_probabilities
-from cordcal._validation.table import match
+from cordcal._validation.scores import as_matrix, check_probabilities
+from cordcal._validation.table import MatchedRows, match
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # Thresholds in the sequence of a part: neighbours differ by less than 2 % of its rows.
@@ -126,6 +128,12 @@ class Recheck(Record):
         return sum(part.errors for part in self.parts)
 
     def __str__(self) -> str:
+        if not self.accepted:
+            unknown = {
+                "violated": "it is not known whether the certificate is violated",
+                "renewed": "the certificate is not renewed",
+            }[self.question]
+            return f"{unknown}: no acted row"
         answer = {
             ("violated", True): "the certificate is not violated",
             ("violated", False): "the certificate is violated",
@@ -215,17 +223,8 @@ class Certificate(Record):
             prediction=prediction,
             groups=groups,
         )
-        matrix = as_matrix(matched.matrices[0], "probabilities")
-        _check_classes(matrix, self.n_classes)
-        if self.needs_prediction and prediction is None:
-            raise InputError(
-                "prediction", "is missing: certify had predictions", "pass prediction="
-            )
-        array = to_numpy(matrix)
-        predicted = _predictions(array, matched.prediction, self.prediction_rule)
-        return self.accepts_confidence(
-            array[np.arange(len(array)), predicted], predicted, matched.groups
-        )
+        confidence, predicted = self._checked(matched)
+        return self.accepts_confidence(confidence, predicted, matched.groups)
 
     def accepts_confidence(
         self, confidence: Floats, prediction: Classes, groups: Any = None
@@ -245,6 +244,19 @@ class Certificate(Record):
         # In float32, in which confidences are stored: the same row acts alike in any dtype or file.
         return np.asarray(np.asarray(confidence, np.float32) >= levels.astype(np.float32))
 
+    def _checked(self, rows: MatchedRows) -> tuple[Floats, Classes]:
+        """Return the confidence and the prediction of each row of probabilities, checked."""
+        matrix = as_matrix(rows.matrices[0], "probabilities")
+        _check_classes(matrix, self.n_classes)
+        if self.needs_prediction and rows.prediction is None:
+            raise InputError(
+                "prediction", "is missing: certify had predictions", "pass prediction="
+            )
+        array = to_numpy(matrix)
+        _row_sums(array)
+        predicted = _predictions(array, rows.prediction, self.prediction_rule)
+        return array[np.arange(len(array)), predicted], predicted
+
     def recheck(
         self,
         probabilities: ArrayLike,
@@ -253,12 +265,13 @@ class Certificate(Record):
         *,
         prediction: ArrayLike | None = None,
         groups: Any = None,
+        clusters: ArrayLike | None = None,
     ) -> Recheck:
         """Answer a question about the certificate by new labelled rows.
 
         Parameters
         ----------
-        probabilities, labels, prediction, groups : array_like
+        probabilities, labels, prediction, groups, clusters : array_like
             New rows, as for `certify` and `accepts`.
         question : {"violated", "renewed"}
             ``"violated"`` fails only on evidence that more predictions are wrong than promised;
@@ -281,28 +294,31 @@ class Certificate(Record):
             labels=labels,
             prediction=prediction,
             groups=groups,
+            clusters=clusters,
         )
-        array = to_numpy(as_matrix(rows.matrices[0], "probabilities"))
-        accepted = self.accepts(array, prediction=rows.prediction, groups=rows.groups)
-        predicted = _predictions(array, rows.prediction, self.prediction_rule)
-        wrong = predicted != check_predictions(rows.labels, len(array), self.n_classes, "labels")
-        names = np.full(len(array), ALL)
+        confidence, predicted = self._checked(rows)
+        accepted = self.accepts_confidence(confidence, predicted, rows.groups)
+        wrong = predicted != check_predictions(
+            rows.labels, len(predicted), self.n_classes, "labels"
+        )
+        cluster = None if clusters is None else cluster_numbers(rows.clusters, len(predicted))
+        names = np.full(len(predicted), ALL)
         if self.by == "class":
             names = np.array([part.name for part in self.parts])[predicted]
         elif self.by == "group":
-            names = group_names(rows.groups, len(array))
+            names = group_names(rows.groups, len(predicted))
         parts, values = [], []
         for part in certified:
             inside = names == part.name
             acted = inside & accepted
             count, errors = int(acted.sum()), int((acted & wrong).sum())
             parts.append(replace(part, rows=int(inside.sum()), accepted=count, errors=errors))
-            low = float(tail(errors, count, self.error)) if count else 1.0
-            high = 1.0 - float(tail(errors - 1, count, self.error)) if errors else 1.0
-            values.append(high if question == "violated" else low)
+            largest = _largest_cluster(cluster, np.flatnonzero(inside))
+            values.append(_p_value(question, errors, count, self.error, largest))
         level = (1.0 - self.confidence) / len(certified)
         value = min(values) if question == "violated" else max(values)
         passed = value > level if question == "violated" else value <= level
+        passed = passed and any(part.accepted for part in parts)
         return Recheck(question, passed, tuple(parts), value, level, self.error)
 
     def thresholds(self) -> Vector:
@@ -440,7 +456,8 @@ def certify(
         clusters=clusters,
     )
     values = as_matrix(rows.matrices[0], "probabilities")
-    array = original_probabilities(to_numpy(values), "probabilities")
+    array = to_numpy(values)
+    array = array / _row_sums(array)[:, None]
     checked_rule = None
     if rule is not None:
         checked_rule = check_rule(rule, array.shape[1], "probabilities", rows.class_names)
@@ -454,7 +471,7 @@ def certify(
         delta,
         part_of=part_of,
         names=names,
-        clusters=None if clusters is None else as_groups(rows.clusters, len(array), "clusters"),
+        clusters=None if clusters is None else cluster_numbers(rows.clusters, len(array)),
     )
     weights = None if checked_rule is None else tuple(checked_rule.weights.tolist())
     certificate = Certificate(
@@ -636,6 +653,15 @@ def tail(errors: Any, rows: Any, rate: Any, largest: int = 1) -> Any:
     return np.where(share >= rate, 1.0, np.exp(-np.asarray(rows) / largest * divergence))
 
 
+def _p_value(question: Question, errors: int, rows: int, rate: float, largest: int) -> float:
+    """Return that of a rate within the promise (violated), or of a larger one (renewed)."""
+    if not rows:
+        return 1.0
+    if question == "violated":  # so few right ones
+        return float(tail(rows - errors, rows, 1.0 - rate, largest))
+    return float(tail(errors, rows, rate, largest))
+
+
 def _fewest_rows(error: float, level: float) -> int:
     """Return how many rows without an error certify the rate: ln δ / ln(1 − r)."""
     return math.ceil(math.log(level) / math.log1p(-error))
@@ -671,12 +697,28 @@ def _largest_cluster(clusters: npt.NDArray[Any] | None, rows: Classes) -> int:
 
 def _check_shares(error: float, confidence: float) -> tuple[float, float]:
     """Return the error rate and δ."""
+    shares: dict[str, tuple[Any, float]] = {
+        "error": (error, 0.02),
+        "confidence": (confidence, 0.95),
+    }
+    for name, (value, example) in shares.items():
+        if not isinstance(value, Real):
+            raise InputError(name, f"is {value!r}", f"pass a number, such as {example}")
     if not 0.0 < error < 1.0:
         raise InputError("error", f"is {error}", "pass a share between 0 and 1, such as 0.02")
     # Below one half the tail of the binomial is not that of unequal probabilities.
     if not 0.5 < confidence < 1.0:
-        raise InputError("confidence", f"is {confidence}", "pass a share, such as 0.95")
+        raise InputError(
+            "confidence", f"is {confidence}", "pass a share above one half, such as 0.95"
+        )
     return float(error), 1.0 - float(confidence)
+
+
+def _row_sums(array: Floats) -> Vector:
+    """Return the sums of rows of probabilities, checked."""
+    sums: Vector = array.sum(axis=1, dtype=np.float64)
+    check_probabilities(array, sums, "probabilities", array.dtype)
+    return sums
 
 
 def _check_classes(matrix: Any, classes: int) -> None:

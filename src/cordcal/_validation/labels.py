@@ -346,14 +346,7 @@ def group_names(groups: ArrayLike, rows: int) -> NumPyArray:
     (['1', '2.5', ''], ['north', ''])
     """
     values = as_groups(groups, rows)
-    if values.dtype.kind in "fO":  # whole numbers next to fractions, nulls or words: 1, not 1.0
-        names = [
-            str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-            for value in values.tolist()
-        ]
-        named = np.array(names, dtype=np.str_)
-    else:
-        named = values.astype(str)
+    named = as_texts(values)
     named[is_missing(values)] = ""
     return named
 
@@ -402,9 +395,28 @@ def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:
     return np.asarray(np.unique(values, return_inverse=True)[1])
 
 
+def as_texts(values: NumPyArray) -> Groups:
+    """Return values as text; whole numbers are written alike in every dtype.
+
+    Examples
+    --------
+    >>> as_texts(np.array([7.0, 0.5])).tolist(), as_texts(np.array(["007", 7.0], object)).tolist()
+    (['7', '0.5'], ['007', '7'])
+    """
+    if values.dtype.kind not in "fO":
+        return values.astype(str)
+    texts = (
+        str(int(value))
+        if isinstance(value, float | np.floating) and value.is_integer()
+        else str(value)
+        for value in values
+    )
+    return np.array([*texts], dtype=np.str_)
+
+
 def few_groups(groups: ArrayLike, rows: int) -> Groups:
     """Return the group names, one per row; raise if there are too many for a table."""
-    names = as_groups(groups, rows).astype(str)
+    names = as_texts(as_groups(groups, rows))
     count = len(np.unique(names))
     if count > MAX_GROUPS:
         raise InputError(

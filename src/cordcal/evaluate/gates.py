@@ -21,6 +21,7 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import (
     MAX_GROUPS,
     as_groups,
+    as_texts,
     check_predictions,
     cluster_numbers,
     rows_by_group,
@@ -457,7 +458,7 @@ def _groups(current: Baseline | None, groups: Any) -> tuple[GroupReport, ...]:
     """Return the metrics of each group."""
     if current is None or groups is None:
         return ()
-    names = as_groups(groups, len(current.rows.labels)).astype(str)
+    names = as_texts(as_groups(groups, len(current.rows.labels)))
     if len(np.unique(names)) > MAX_GROUPS:
         return ()
     return by_group(names, {"direct": current.rows}, current.rows.prediction)
@@ -657,7 +658,7 @@ class _Evaluator:
         if gate.over == "group":
             if self.groups is None:
                 raise _MissingInput("groups")
-            yield from rows_by_group(as_groups(self.groups, self.matrix.rows))
+            yield from rows_by_group(as_texts(as_groups(self.groups, self.matrix.rows)))
             return
         predicted: npt.NDArray[Any] = self.matrix.predictions()
         if gate.measure == TPCR:

@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.labels import as_groups, check_predictions, is_missing, names_to_indices
+from cordcal._validation.labels import (
+    as_groups,
+    as_texts,
+    check_predictions,
+    is_missing,
+    names_to_indices,
+)
 from cordcal._validation.names import check_class_names
 from cordcal._validation.table import match
 from cordcal.certification import Certificate
@@ -463,7 +469,7 @@ class Monitor:
         codes = np.full(rows, -1, dtype=np.intp)
         if groups is None:
             return codes, self.group_names
-        names = as_groups(groups, rows).astype(str)
+        names = as_texts(as_groups(groups, rows))
         known = {name: number for number, name in enumerate(self.group_names)}
         for index, group in enumerate(names.tolist()):
             codes[index] = known.setdefault(group, len(known))
