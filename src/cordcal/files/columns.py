@@ -126,6 +126,8 @@ class ColumnSpec:
         The columns of another part of the same table.
     context : tuple of str
         Other keys or columns to read with each row.
+    others : tuple of (str, str)
+        Options and the columns that they name, which are not scores.
     """
 
     key: str | None = None
@@ -141,6 +143,7 @@ class ColumnSpec:
     text: TextOptions = TextOptions()
     chosen: ScoreColumns | None = None
     context: tuple[str, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
