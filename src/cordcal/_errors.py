@@ -32,7 +32,11 @@ def as_python_argument(name: str, value: str) -> str:
     'overwrite=True'
     >>> as_python_argument("header", "True or False")
     'header=True or False'
+    >>> as_python_argument("context", "month")
+    "context['month']"
     """
+    if name == "context":  # one of its columns
+        return f"context[{value!r}]"
     if name == "max":
         measure, _, limit = value.partition("=")
         return f'Gate("{measure}", {limit})'

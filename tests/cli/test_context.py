@@ -350,11 +350,11 @@ def test_leaks_are_named(folder, rows, call) -> None:
         "--context-columns",
     )
     _, _, err = call(*fit, "copy,constant")
-    assert "determines the labels in 100.0 %" in err
+    assert "--context-columns copy determines the labels in 100.0 %" in err
     assert "is the same in every row" in err
     code, _, err = call(*fit, "id")
     assert code == 2
-    assert "700 different values in 700 rows, as identifiers do" in err
+    assert "--context-columns id has 700 different values in 700 rows, as identifiers do" in err
     compare = ("compare", "leak.parquet", "--calibrator", "blend", *SCORES)
     _, out, _ = call(*compare, "--context-columns", "copy")
     assert "determines the labels in 100.0 %" in out.replace("\n", " ")
@@ -393,6 +393,51 @@ def test_columns_that_are_absent_are_refused_or_named(folder, rows, call) -> Non
     assert call(*apply, *explain, "--context-columns", "none")[0] == 0
     frame = pd.read_parquet(folder / "x.parquet")
     np.testing.assert_allclose(frame["repaired_mass"], frame["confidence"])
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_columns_that_options_name_are_not_scores(folder, rows, call, command) -> None:
+    plain = rows["cal"].rename(columns=lambda name: name.removeprefix("logit_"))
+    plain.assign(patient=np.arange(700) // 2).to_csv(folder / "plain.csv", index=False)
+    run = (command, "plain.csv", "--calibrator", "ts", "--context-columns", "source,blur")
+    run = (*run, "--output", "p.safetensors", "--force") if command == "fit" else run
+    code, _, err = call(*run)
+    assert code == 2
+    assert "no row is labelled 'patient'" in err
+    code, _, err = call(*run, "--cluster-column", "patient")
+    assert code == 0 if command == "compare" else "needs a repair that learns" in err
+    code, _, err = call(*run, "--repair", "lift", "--cluster-column", "patient")
+    assert command == "compare" or code == 0, err
+
+
+def test_scores_named_as_context_are_refused(folder, rows, call) -> None:
+    plain = rows["cal"].rename(columns=lambda name: name.removeprefix("logit_"))
+    plain.drop(columns="blur").to_csv(folder / "plain.csv", index=False)
+    wrong = ("--context-columns", "bee", "--output", "w.safetensors")
+    for columns in ((), ("--columns", "ant,bee,wasp")):
+        code, _, err = call("fit", "plain.csv", "--calibrator", "ts", *columns, *wrong)
+        assert code == 2
+        assert "scores in the column 'bee', so that it cannot be context" in err
+
+
+def test_ids_that_do_not_match_are_named(folder, rows, call) -> None:
+    options = ("fit", "cal.parquet", *SCORES, "--force", "--output", "m.safetensors")
+    other = rows["other"]
+    other.drop(columns="id").to_parquet(folder / "noid.parquet")
+    code, _, err = call(*options, "--second-opinion", "noid.parquet")
+    assert code == 2
+    assert "noid.parquet has no key or column called 'id'" in err
+    assert "--id-column NAME" in err
+    code, _, err = call(*options, "--second-opinion", "other.parquet", "--id-column", "nr")
+    assert code == 2
+    assert "cal.parquet has no key or column called 'nr'" in err
+    assert "--id-column NAME" in err
+    assert "--context-columns" not in err
+    other.assign(id="x" + other["id"]).to_parquet(folder / "far.parquet")
+    code, _, err = call(*options, "--second-opinion", "far.parquet")
+    assert code == 2
+    assert "far.parquet has none of the ids of cal.parquet: id is 'xq" in err
+    assert "and 'q1-0' there" in err
 
 
 def test_explanations_are_those_of_the_confidence(folder, call) -> None:

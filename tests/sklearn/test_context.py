@@ -7,12 +7,12 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cordcal import InputError, PreservingCalibrator
-from cordcal.sklearn import PreservingCalibratedClassifierCV
+from cordcal import InputError, PreservingCalibrator, metrics
+from cordcal.sklearn import PreservingCalibratedClassifierCV, scorers
 
 pd = pytest.importorskip("pandas")
 
@@ -70,6 +70,35 @@ def test_routing_through_a_pipeline_and_cross_validation(rows) -> None:
         )
         scores = cross_validate(pipeline, X, y, params={"context": context}, cv=2)
         assert scores["test_score"].min() > 0.6
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_scorers_pass_the_context(rows, classes, in_pipeline) -> None:
+    X, y, context = rows
+    kept = np.isin(y, ["ant", "bee", "wasp"][:classes])
+    X, y, context = X[kept], y[kept], context[kept]
+    with sklearn.config_context(enable_metadata_routing=True):
+        own = model().set_fit_request(context=True).set_predict_proba_request(context=True)
+        if in_pipeline:
+            own = make_pipeline(StandardScaler(), own)
+        scoring = {"log_loss": scorers.log_loss, "ece": scorers.ece}
+        params, folds = {"context": context}, KFold(2)
+        options = {"params": params, "cv": folds, "error_score": "raise"}
+        results = cross_validate(own, X, y, scoring=scoring, **options)
+        alone = cross_validate(own, X, y, scoring=scorers.log_loss, **options)
+        for fold, (train, test) in enumerate(folds.split(X)):
+            fitted = clone(own).fit(X[train], y[train], context=context.iloc[train])
+            proba = fitted.predict_proba(X[test], context=context.iloc[test])
+            loss = metrics.nll(proba, np.searchsorted(fitted.classes_, y[test]))
+            expected = pytest.approx(-loss, abs=1e-12)
+            assert results["test_log_loss"][fold] == expected
+            assert alone["test_score"][fold] == expected
+        called = scorers.log_loss(fitted, X[test], y[test], context=context.iloc[test])
+        assert called == expected
+        search = GridSearchCV(own, {}, scoring=scorers.log_loss, cv=folds, error_score="raise")
+        search.fit(X, y, context=context)
+        assert search.best_score_ == pytest.approx(alone["test_score"].mean(), abs=1e-12)
 
 
 def test_a_second_opinion_is_matched_by_class_name(rows) -> None:

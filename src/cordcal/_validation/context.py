@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, option_text
 from cordcal._numeric.types import ArrayLike, Flags, Kind, NumPyArray, Vector
 from cordcal._validation.labels import is_missing
 from cordcal._validation.names import Name
@@ -86,8 +86,8 @@ def _names(context: ArrayLike) -> list[Any] | None:
 
 
 def context_argument(name: str) -> str:
-    """Return how messages call a column of the context."""
-    return f"context[{name!r}]"
+    """Return how messages call a column of the context, in the caller's language."""
+    return option_text("context", name)
 
 
 def check_context(matched: MatchedRows, context: ArrayLike, kind: Kind) -> ContextValues:

@@ -485,7 +485,13 @@ def as_command_option(name: str, value: str) -> str:
     ('--input logits', '--force')
     >>> as_command_option("header", "False")
     '--no-header'
+    >>> as_command_option("context", "month"), as_command_option("context", "second opinion")
+    ('--context-columns month', '--second-opinion')
     """
+    if name == "context":  # one of its columns
+        from cordcal.files.context import OPINION
+
+        return "--second-opinion" if value == OPINION else f"--context-columns {value}"
     if name == "header":
         return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
@@ -517,7 +523,7 @@ def _problem_from_input_error(error: InputError) -> Problem:
     return Problem(
         str(error.with_argument(option)),
         error.argument,
-        option if option.startswith("--") else None,
+        option.split()[0] if option.startswith("--") else None,
         tuple(rows[:_MAX_ROWS_LISTED]),
         len(rows),
         error.reason if error.detail is None else error.detail,

@@ -36,13 +36,15 @@ def open_scores(
     pattern: Sequence[str] | None = None,
     context: Sequence[str] = (),
     groups: str | None = None,
+    others: Mapping[str, str | None] | None = None,
     allow_empty: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches.
 
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
     names the columns that the model was fitted on, used if the command does not name any.
-    ``context`` and ``groups`` are other columns to read with each row.
+    ``context`` and ``groups`` are other columns to read with each row, and ``others`` those that
+    options name, which are not scores.
     """
     from cordcal.files.scores import open_with_spec
 
@@ -53,6 +55,7 @@ def open_scores(
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
         context=tuple(context),
         groups=groups,
+        others=tuple((option, name) for option, name in (others or {}).items() if name is not None),
     )
     file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
     if classes is None:
@@ -146,6 +149,10 @@ def read_context(
 
     categories = {name: are_categories(name) for name in options.columns or ()}
     opinion = _second_opinion(options, scores.class_names, inputs)
+    if opinion is not None:
+        from cordcal.files.context import as_texts
+
+        opinion.check_ids(as_texts(scores.context[opinion.id_column]), scores.path)
     context = FileContext(categories, opinion, decimal=inputs.decimal or ".").of(
         scores.context, scores.values.shape, scores.kind
     )
@@ -214,8 +221,10 @@ def open_model_scores(
     classes = names or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    others = () if context is None else context.to_read
-    expected |= {"context": others, "groups": groups}
+    expected["groups"] = groups
+    if context is not None:
+        expected["context"] = context.to_read
+        expected["others"] = {"id_column": context.opinion and context.opinion.id_column}
     file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
     if file.kind != fitted_kind and not file.is_empty:

@@ -291,6 +291,11 @@ class ContextOptions:
         joined = () if self.opinion is None else (self.id_column,)
         return tuple(dict.fromkeys([*(self.columns or ()), *joined]))
 
+    @property
+    def joined_by(self) -> str | None:
+        """The column by which a second opinion is joined; None without one."""
+        return None if self.opinion is None else self.id_column
+
     def used(self) -> dict[str, str]:
         """Return the options that were used and their values."""
         used = {}

@@ -111,8 +111,13 @@ def compare(
     treatment = check_on_error(on_error)
     share, other = _share_or_file(evaluation)
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    named = {
+        "cluster_column": cluster_column,
+        "groups_column": groups_column if groups is None else None,
+        "id_column": columns.joined_by,
+    }
     calibration, evaluation_scores, numbers = _parts(
-        scores, other, inputs, treatment, kind=input, context=columns.to_read
+        scores, other, inputs, treatment, kind=input, context=columns.to_read, others=named
     )
     rows = numbers[-1]
     context: Any = read_context(calibration, columns, inputs)
@@ -207,13 +212,13 @@ def _parts(
     on_error: OnError,
     *,
     kind: InputKind | None,
-    context: tuple[str, ...],
+    **others: Any,
 ) -> tuple[Scores, Scores | None, list[Classes | None]]:
     """Read the rows to fit on and, from a second file if given, those to evaluate on.
 
     The third value is the row numbers of each file, None unless rows may be skipped.
     """
-    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind, context=context)
+    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind, **others)
     if evaluation is None:
         return calibration, None, [rows]
     evaluation_scores, later_rows = read_calibration_rows(
@@ -221,7 +226,7 @@ def _parts(
         inputs,
         on_error,
         kind=kind,
-        context=context,
+        **others,
         classes=calibration.class_names,
         classes_in=calibration.path,
     )

@@ -198,8 +198,9 @@ def fit(
             _check_key(calibrator)
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
+        others = {"cluster_column": cluster_column, "id_column": id_column or columns.joined_by}
         calibration, numbers = read_calibration_rows(
-            scores, inputs, treatment, kind=input, context=columns.to_read
+            scores, inputs, treatment, kind=input, context=columns.to_read, others=others
         )
         rows = Rows(
             calibration.values,

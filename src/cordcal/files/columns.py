@@ -128,6 +128,8 @@ class ColumnSpec:
         Other keys or columns to read with each row.
     groups : str or None
         The key or column of each row's group, read in the same way.
+    others : tuple of (str, str)
+        Options and the columns that they name, which are not scores.
     """
 
     key: str | None = None
@@ -144,6 +146,7 @@ class ColumnSpec:
     chosen: ScoreColumns | None = None
     context: tuple[str, ...] = ()
     groups: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def beside(self) -> tuple[str, ...]:

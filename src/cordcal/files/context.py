@@ -71,6 +71,19 @@ class SecondOpinion:
         values[present] = chosen
         return values
 
+    def check_ids(self, ids: Sequence[str | None], path: str) -> None:
+        """Refuse identifiers of which the file has none; ``path`` is the file that they are in."""
+        if any(row in self._read.places for row in ids):
+            return
+        own, known = next(filter(None, ids), None), next(iter(self._read.places), None)
+        raise InputError(
+            self._read.paths[0],
+            f"has none of the ids of {path}: {self.id_column} is {known!r} here and {own!r} there, "
+            "for example",
+            "name the column of the same ids in both files with {option}",
+            option=("id_column", "NAME"),
+        )
+
     def load(self) -> None:
         """Read the file, if it was not read before."""
         self._read  # noqa: B018 - cached
@@ -82,7 +95,12 @@ class SecondOpinion:
 
     @cached_property
     def _read(self) -> _Read:
-        spec = ColumnSpec(classes=self.classes, text=self.text, context=(self.id_column,))
+        spec = ColumnSpec(
+            classes=self.classes,
+            text=self.text,
+            context=(self.id_column,),
+            others=(("id_column", self.id_column),),
+        )
         file = open_with_spec(self.path, spec)
         row_bytes = file.classes * file.dtype.itemsize + _ID_BYTES
         try:

@@ -460,8 +460,12 @@ class ScoreFile:
         try:
             self._rows.check_key(name, "context")
         except InputError as error:
-            hint = f"{error.hint}; name the columns that it has with {{option}}"
-            option = ("context_columns", "a,b")
+            by_column = {column: option for option, column in self._spec.others}
+            if name in by_column:
+                hint, option = f"{error.hint}; name it with {{option}}", (by_column[name], "NAME")
+            else:
+                hint = f"{error.hint}; name the columns that it has with {{option}}"
+                option = ("context_columns", "a,b")
             raise InputError(error.argument, error.reason, hint, option=option) from None
 
     @property

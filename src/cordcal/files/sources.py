@@ -23,6 +23,7 @@ from cordcal.files.columns import (
     PROBABILITY_NAMES,
     SCORE_NAMES,
     ColumnSpec,
+    ColumnType,
     ScoreColumns,
     TextOptions,
     choose_columns,
@@ -102,16 +103,30 @@ class TableSource:
 
         kinds = self.table.column_types()
         types = dict(kinds)
-        for claimed in (spec.labels_column, spec.weights_column, *spec.beside):
+        others = [name for _, name in spec.others]
+        for claimed in (spec.labels_column, spec.weights_column, *spec.beside, *others):
             types.pop(claimed or "", None)
-        chosen = choose_columns(
-            types,
-            spec,
-            self.path,
-            role=role,
-            has_header=self.table.has_header,
-            label_values=label_values,
-        )
+
+        def choose(types: dict[str, ColumnType]) -> ScoreColumns | InputError:
+            return choose_columns(
+                types,
+                spec,
+                self.path,
+                role=role,
+                has_header=self.table.has_header,
+                label_values=label_values,
+            )
+
+        chosen = choose(types)
+        if isinstance(chosen, InputError):  # perhaps because scores were named as context
+            for name in filter(kinds.get, spec.context):
+                whole = choose({key: kinds[key] for key in kinds if key in types or key == name})
+                if isinstance(whole, ScoreColumns) and name in whole.columns:
+                    return InputError(
+                        self.path,
+                        f"has scores in the column {name!r}, so that it cannot be context",
+                        "leave it out of the context",
+                    )
         if isinstance(chosen, InputError):  # a column of one part alone may be the reason
             numeric = [name for name, kind in types.items() if kind in ("float", "integer")]
             return self.table.difference(numeric) or chosen

@@ -2,7 +2,8 @@
 
 Each scorer calls ``predict_proba`` and returns a metric of `cordcal.metrics`, negated as
 scikit-learn does with losses: greater is better.  With three classes or more, several scorers in
-one call share one ``predict_proba``.
+one call share one ``predict_proba``.  With metadata routing, ``params={"context": frame}`` reaches
+``predict_proba``, which each scorer then calls by itself.
 
 Examples
 --------
@@ -19,7 +20,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics._scorer import _BaseScorer
@@ -31,6 +32,9 @@ from cordcal.sklearn._members import normalised, positions, to_numpy
 
 class _ProbabilityScorer(_BaseScorer):  # type: ignore[misc]
     """A scorer that knows the columns of ``predict_proba``, also of two classes."""
+
+    # A model with context cannot be scored without it; for other models none is passed.
+    __metadata_request__score: ClassVar = {"context": True}
 
     def __init__(self, metric: Callable[..., Any]) -> None:
         super().__init__(metric, -1, {}, "predict_proba")
@@ -44,11 +48,14 @@ class _ProbabilityScorer(_BaseScorer):  # type: ignore[misc]
         estimator: Any,
         X: object,
         y_true: object,
+        context: object = None,
         **kwargs: object,
     ) -> float:
         """Return the negated metric; a class that the estimator does not know has probability 0."""
         labels, classes = to_numpy(y_true), to_numpy(estimator.classes_)
-        if len(classes) == 2:  # the caller returns one column, whose complement is rounded
+        if context is not None:  # the caller takes no arguments of `predict_proba`
+            proba = to_numpy(estimator.predict_proba(X, context=context))
+        elif len(classes) == 2:  # the caller returns one column, whose complement is rounded
             proba = to_numpy(estimator.predict_proba(X))
         else:
             proba = to_numpy(method_caller(estimator, "predict_proba", X))
