@@ -84,6 +84,39 @@ def test_a_failed_answer_is_a_failed_test(folder: Path, call: Call, frame: pd.Da
     assert call(*check, "--max", "nll=9")[0] == 1
 
 
+def test_a_certificate_finds_its_classes_by_name(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    names = np.array(["a", "b", "c"])
+    table = frame.assign(label=names[frame["label"]])
+    # The third class is often wrong, so its threshold is another one.
+    table.loc[table.index[::5], "label"] = "c"
+    table[:1500].to_parquet("fit.parquet")
+    table[1500:].to_parquet("rest.parquet")
+    assert call(*FIT, "--certify", "10%", "--by-class")[0] == 0
+    call("apply", "model.safetensors", "rest.parquet", "--output", "acted.parquet")
+    acted = pd.read_parquet("acted.parquet").assign(label=table["label"][1500:].to_numpy())
+    answers = []
+    for order in (["p_a", "p_b", "p_c"], ["p_c", "p_a", "p_b"]):
+        acted[[*order, "label"]].to_parquet("moved.parquet")
+        check = ("check", "moved.parquet", "--model", "model.safetensors", "--json")
+        out = call(*check, "--certify", "violated", "--labels-column", "label")[1]
+        answers.append(json.loads(out)["certificate"])
+    assert answers[0] == answers[1]
+    assert sum(part["accepted"] for part in answers[0]["parts"]) > 0
+
+
+def test_a_certificate_is_not_renewed_by_copies(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    call(*FIT, "--certify", "2%")
+    frame[1500:1550].loc[lambda rows: rows.index.repeat(30)].to_parquet("copies.parquet")
+    call("apply", "model.safetensors", "copies.parquet", "--output", "acted.parquet")
+    check = ("check", "acted.parquet", "--model", "model.safetensors", "--certify", "renewed")
+    assert call(*check)[0] == 0
+    assert call(*check, "--cluster-column", "key")[0] == 1
+
+
 def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     def refused(*arguments: str) -> str:
         code, _, err = call(*arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,7 +174,7 @@ def check(
     if columns.are_used:
         scores, original_scores = _apply(reports, original, model, inputs, columns, input)
     else:
-        scores, original_scores = _read(reports, original, inputs, input)
+        scores, original_scores = _read(reports, original, inputs, input, _classes_of(model))
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -200,8 +200,11 @@ def check(
     if target is not None and result.baseline is None:
         raise InputError("--target-error", "needs labels", "pass --labels or --labels-column")
     if certify is not None:
-        by_groups = read_groups(groups, groups_column, reports, inputs=inputs)
-        recheck = _recheck(certify, model, scores, labels, by_groups)
+        of_rows = {
+            "groups": read_groups(groups, groups_column, reports, inputs=inputs),
+            "clusters": read_groups(None, cluster_column, reports, inputs=inputs),
+        }
+        recheck = _recheck(certify, model, scores, labels, of_rows)
         result = replace(result, certificate=recheck)
     if write_baseline is not None:
         if result.baseline is None:
@@ -275,8 +278,10 @@ def check(
     raise typer.Exit(_EXIT_CODES[result.outcome] if is_asked else 0)
 
 
-def _recheck(question: str, model: str | None, scores: Scores, labels: Any, groups: Any) -> Recheck:
-    """Answer the question of --certify by the rows of the file."""
+def _recheck(
+    question: str, model: str | None, scores: Scores, labels: Any, of_rows: dict[str, Any]
+) -> Recheck:
+    """Answer the question of --certify by the rows of the file, and by their groups and clusters."""
     certificate = None if model is None else getattr(cordcal.load(model), "certificate_", None)
     if question not in ("violated", "renewed"):
         raise InputError("--certify", f"is {question!r}", "write violated or renewed")
@@ -292,7 +297,7 @@ def _recheck(question: str, model: str | None, scores: Scores, labels: Any, grou
             f"needs the model's probabilities, but {scores.path} has logits",
             "pass what cordcal apply wrote",
         )
-    recheck: Recheck = certificate.recheck(scores.values, labels, question, groups=groups)
+    recheck: Recheck = certificate.recheck(scores.values, labels, question, **of_rows)
     return recheck
 
 
@@ -317,19 +322,27 @@ def _is_own(path: Path | None) -> bool:
 
 
 def _read(
-    report: str, original: str | None, inputs: InputOptions, kind: Any
+    report: str,
+    original: str | None,
+    inputs: InputOptions,
+    kind: Any,
+    classes: Mapping[str, Any],
 ) -> tuple[Scores, Scores | None]:
-    """Read the probabilities and the original; ``--columns`` may match only one of them."""
+    """Read the probabilities and the original; ``--columns`` may match only one of them.
+
+    ``classes`` are those of the model, in whose order columns are brought.
+    """
     from cordcal.files.columns import as_patterns
 
     if original is None:
-        return read_scores(report, inputs, role="repaired", kind=kind), None
+        return read_scores(report, inputs, role="repaired", kind=kind, **classes), None
     patterns = as_patterns(inputs.columns)
     unnamed = replace(inputs, columns=None)
     others = InputOptions(header=inputs.header, decimal=inputs.decimal, encoding=inputs.encoding)
     # The file with the pattern is read first: its classes are those of the other.
     if patterns is not None and not _has_columns(report, patterns, inputs):
-        first = read_scores(original, replace(others, columns=inputs.columns), role="original")
+        named = replace(others, columns=inputs.columns)
+        first = read_scores(original, named, role="original", **classes)
         scores = read_scores(
             report,
             unnamed,
@@ -339,7 +352,7 @@ def _read(
             classes_in=original,
         )
         return scores, first
-    scores = read_scores(report, inputs, role="repaired", kind=kind)
+    scores = read_scores(report, inputs, role="repaired", kind=kind, **classes)
     options: dict[str, Any] = {"classes": scores.class_names, "classes_in": report}
     return scores, read_scores(original, others, role="original", pattern=patterns, **options)
 
@@ -403,13 +416,22 @@ def _probabilities(scores: Scores) -> Any:
     return scores.values
 
 
-def _rule_of(model: str | None) -> Any:
-    """Return the rule of a model file, by default the argmax."""
+def _load(model: str | None) -> Any:
+    """Return the model of --model; None for another file, of which only the digest is recorded."""
     from cordcal.files.models import is_model
 
-    if model is None or not is_model(model):
-        return "argmax"
-    return getattr(cordcal.load(model), "rule_", None) or "argmax"
+    return cordcal.load(model) if model is not None and is_model(model) else None
+
+
+def _rule_of(model: str | None) -> Any:
+    """Return the rule of a model file, by default the argmax."""
+    return getattr(_load(model), "rule_", None) or "argmax"
+
+
+def _classes_of(model: str | None) -> dict[str, Any]:
+    """Return the class names of a model file, as options of `read_scores`; empty without names."""
+    names = getattr(_load(model), "class_names", None)
+    return {} if names is None else {"classes": tuple(map(str, names)), "classes_in": model}
 
 
 def _gates(path: Path | None, upper: list[str], lower: list[str], *, required: bool) -> list[Gate]:
