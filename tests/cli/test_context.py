@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,16 @@ def test_info_prints_the_effects(folder, call) -> None:
         assert str(effect) in out
     _, out, _ = call("info", "m.safetensors", "--json")
     assert json.loads(out)["context"] == ["source", "blur", "second opinion"]
+    assert json.loads(out)["without_effect"] is None
+
+
+def test_info_names_columns_without_effect(folder, rows, call) -> None:
+    rows["cal"].assign(even=["yes", "no"] * 350).to_parquet(folder / "even.parquet")
+    fit = ("fit", "even.parquet", "--calibrator", "ts", "--repair", "lift", *SCORES)
+    columns = ("--context-columns", "source,even", "--output", "even.safetensors")
+    assert call(*fit, *columns)[0] == 0
+    _, out, _ = call("info", "even.safetensors")
+    assert re.search(r"without effect +even ", out)
 
 
 def test_certify_check_and_monitor_see_the_confidence(folder, rows, call) -> None:
