@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,16 @@ def test_info_prints_the_effects(folder, call) -> None:
         assert str(effect) in out
     _, out, _ = call("info", "m.safetensors", "--json")
     assert json.loads(out)["context"] == ["source", "blur", "second opinion"]
+    assert json.loads(out)["without_effect"] is None
+
+
+def test_info_names_columns_without_effect(folder, rows, call) -> None:
+    rows["cal"].assign(even=["yes", "no"] * 350).to_parquet(folder / "even.parquet")
+    fit = ("fit", "even.parquet", "--calibrator", "ts", "--repair", "lift", *SCORES)
+    columns = ("--context-columns", "source,even", "--output", "even.safetensors")
+    assert call(*fit, *columns)[0] == 0
+    _, out, _ = call("info", "even.safetensors")
+    assert re.search(r"without effect +even ", out)
 
 
 def test_certify_check_and_monitor_see_the_confidence(folder, rows, call) -> None:
@@ -418,6 +429,31 @@ def test_scores_named_as_context_are_refused(folder, rows, call) -> None:
         code, _, err = call("fit", "plain.csv", "--calibrator", "ts", *columns, *wrong)
         assert code == 2
         assert "scores in the column 'bee', so that it cannot be context" in err
+
+
+def test_times_are_refused_by_option(folder, rows, call) -> None:
+    rows["cal"].assign(day=pd.Timestamp("2026-01-01")).to_parquet(folder / "times.parquet")
+    fit = ("fit", "times.parquet", *SCORES, "--output", "t.safetensors")
+    code, _, err = call(*fit, "--context-columns", "day")
+    assert code == 2
+    assert "--context-columns day holds times; store a number" in err
+
+
+def test_one_row_is_one_row(folder, rows, call) -> None:
+    rows["new"][:1].to_parquet(folder / "one.parquet")
+    code, _, err = call(
+        *("apply", "m.safetensors", "one.parquet", "--second-opinion", "other.parquet"),
+        *("--output", "one_out.parquet"),
+    )
+    assert code == 0, err
+    assert "one_out.parquet: 1 row × 3 classes" in err
+
+
+def test_another_suffix_is_refused_with_the_right_one(folder, call) -> None:
+    check = ("check", "cal.parquet", "--write-baseline", "base.json", "--max", "ece=0.5")
+    code, _, err = call(*check)
+    assert code == 2
+    assert "a baseline is written with .baseline or .safetensors; name it base.baseline" in err
 
 
 def test_ids_that_do_not_match_are_named(folder, rows, call) -> None:

@@ -120,11 +120,21 @@ def test_a_damaged_figure_is_refused(tmp_path: Path) -> None:
 
 def test_context_and_rules_are_limits(tmp_path: Path) -> None:
     scores, labels = rows()
-    model = cordcal.PreservingCalibrator().fit(
-        scores, labels, context={"source": np.arange(400) % 2 == 0}
-    )
-    cordcal.save(model, tmp_path / "context.safetensors")
-    assert "columns source must be passed" in model_card(tmp_path / "context.safetensors")
+    right = scores.argmax(axis=1) == labels
+    known = np.where(np.arange(400) % 4 == 0, ~right, right)
+    context = {"source": np.arange(400) % 2 == 0, "known": known}
+    for columns, expected in (
+        (["known"], "The context known must be passed with the scores."),
+        (["source", "known"], "The context source has no effect and may be left out."),
+        (["source"], "The context source has no effect and may be left out."),
+    ):
+        model = cordcal.PreservingCalibrator().fit(
+            scores, labels, context={name: context[name] for name in columns}
+        )
+        cordcal.save(model, tmp_path / "context.safetensors")
+        card = model_card(tmp_path / "context.safetensors")
+        assert expected in card
+        assert ("must be passed" in card) == ("known" in columns)
     weighted = cordcal.PreservingCalibrator("ts", rule=[1, 1, 3, 1, 1, 1]).fit(scores, labels)
     cordcal.save(weighted, tmp_path / "rule.safetensors")
     assert "weight times probability" in model_card(tmp_path / "rule.safetensors")

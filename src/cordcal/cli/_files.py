@@ -208,8 +208,8 @@ def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> Non
     if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
         raise InputError(
             os.fspath(path),
-            f"has the suffix {suffix!r}, but {what} is written",
-            f"use the suffix {' or '.join(suffixes)}",
+            f"has the suffix {suffix!r}, but {what} is written with {' or '.join(suffixes)}",
+            f"name it {Path(path).with_suffix(suffixes[0]).name}",
         )
 
 

@@ -260,7 +260,8 @@ def apply(
         echo_uncertified(groups_column, applied.uncertified, applied.rows)
         kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
         changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
-        echo_info(f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; {changes}{kept}")
+        rows = f"{applied.rows:,} row{'' if applied.rows == 1 else 's'}"
+        echo_info(f"{place}: {rows} × {applied.classes:,} classes; {changes}{kept}")
     if strict and not applied.rows:
         raise typer.Exit(2)
 

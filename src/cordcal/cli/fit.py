@@ -285,7 +285,7 @@ def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
     if context is None:
         return []
     chosen = [column.name for column in context.columns]
-    without = [name for name in context.names if name not in chosen]
+    without = context.without_effect
     texts = [
         f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} an effect; cordcal info "
         f"{output} prints it"

@@ -99,6 +99,7 @@ def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         if (certificate := getattr(model, "certificate_", None)) is None
         else str(certificate).splitlines()[0],
         "context": None if context is None else list(context.names),
+        "without_effect": (context and list(context.without_effect)) or None,
         "effects": [] if context is None else [effect.to_dict() for effect in context.effects()],
         "problems": [],
     }

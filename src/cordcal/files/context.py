@@ -194,7 +194,11 @@ class FileContext:
     def _column(self, name: str, vector: NumPyArray, categories: bool | None) -> NumPyArray:
         """Return floats with NaN, or text with None."""
         if vector.dtype.kind in "Mm":
-            raise InputError(name, "holds times", "store a number, such as days, or a category")
+            raise InputError(
+                context_argument(name),
+                "holds times",
+                "store a number, such as days, or a category",
+            )
         if categories:
             return np.array(as_texts(vector), dtype=object)
         numbers, words = _as_numbers(vector, self.decimal)

@@ -306,6 +306,12 @@ class FittedContext:
     evidence: tuple[float, ...]
     gap: float
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The columns that `fit` had and that new rows need not have."""
+        chosen = {column.name for column in self.columns}
+        return tuple(name for name in self.names if name not in chosen)
+
     def row_curves(self, values: ContextValues, prediction: Predictions) -> Curve:
         """Return one curve per row, from the columns that the row has.
 

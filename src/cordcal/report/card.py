@@ -10,13 +10,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import printable
 from cordcal._version import __version__
 from cordcal.files.models import facts_of, load
 from cordcal.metrics import METRICS
 from cordcal.report.tables import number
+
+if TYPE_CHECKING:
+    from cordcal.repair.context import FittedContext
 
 # What Markdown and HTML give a meaning.
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&])")
@@ -171,7 +174,17 @@ def _limits(model: Any, measures: _Measures) -> list[str]:
         lines.append("The predictions must be passed with the scores.")
     context = getattr(_repair(model), "context_", None)
     if context is not None:
-        lines.append(f"The columns {', '.join(context.names)} must be passed with the scores.")
+        lines += _describe_context(context)
+    return lines
+
+
+def _describe_context(context: FittedContext) -> list[str]:
+    """Return which columns next to the scores are needed, and which are not."""
+    needed = ", ".join(column.name for column in context.columns)
+    unused = ", ".join(context.without_effect)
+    lines = [f"The context {needed} must be passed with the scores."] if needed else []
+    if unused:
+        lines.append(f"The context {unused} has no effect and may be left out.")
     return lines
 
 
