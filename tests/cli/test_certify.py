@@ -117,6 +117,21 @@ def test_a_certificate_is_not_renewed_by_copies(
     assert call(*check, "--cluster-column", "key")[0] == 1
 
 
+def test_renewing_keeps_what_is_not_passed(folder: Path, call: Call) -> None:
+    call(*FIT)
+    certify = ("certify", "rest.parquet", "--model", "model.safetensors")
+
+    def kind(*options: str) -> tuple[float, float, str]:
+        assert call(*certify, *options)[0] == 0
+        certificate = cordcal.load("model.safetensors").certificate_
+        return certificate.error, certificate.confidence, certificate.by
+
+    assert kind("--error", "3%", "--confidence", "90%", "--by-class") == (0.03, 0.9, "class")
+    assert kind() == (0.03, 0.9, "class")
+    assert kind("--no-by-class") == (0.03, 0.9, "all")
+    assert kind("--confidence", "95%") == (0.03, 0.95, "all")
+
+
 def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     def refused(*arguments: str) -> str:
         code, _, err = call(*arguments)

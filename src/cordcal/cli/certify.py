@@ -49,11 +49,22 @@ def certify(
         ),
     ] = None,
     confidence: Annotated[
-        str, typer.Option("--confidence", help="The probability that all statements are right.")
-    ] = "95%",
+        str | None,
+        typer.Option(
+            "--confidence",
+            metavar="SHARE",
+            help="The probability that all statements are right; by default that of the "
+            "certificate to renew, else 95%.",
+        ),
+    ] = None,
     by_class: Annotated[
-        bool, typer.Option("--by-class", help="A threshold for each predicted class.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--by-class/--no-by-class",
+            help="A threshold for each predicted class, or one for all; by default as in the "
+            "certificate to renew.",
+        ),
+    ] = None,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
@@ -80,17 +91,17 @@ def certify(
     if by_class and by_groups is not None:
         raise InputError("--by-class", "and groups are two ways to divide rows", "pass one")
     by = "class" if by_class else by_groups
-    if earlier is not None:
+    if earlier is not None and by_class is None:
         if by is None and earlier.by == "class":
             by = "class"
         if by is None and earlier.by == "group":
             raise InputError("--groups", "is missing: the certificate has groups", "pass groups")
-    rate = 0.02 if earlier is None else earlier.error
+    rate, sure = (0.02, 0.95) if earlier is None else (earlier.error, earlier.confidence)
     certificate = fitted.certify(
         rows.values,
         labels,
         rate if error is None else parse_share(error, "--error"),
-        confidence=parse_share(confidence, "--confidence"),
+        confidence=sure if confidence is None else parse_share(confidence, "--confidence"),
         by=by,
         context=context,
         clusters=read_groups(None, cluster_column, scores, inputs=inputs),
