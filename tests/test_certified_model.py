@@ -76,6 +76,15 @@ def test_ids_are_recognised_in_every_dtype(dtype) -> None:
         model.certify(logits[:500], labels[:500], 0.05, ids=ids)
 
 
+def test_ids_that_repeat_are_a_caveat_without_clusters() -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels, ids=np.arange(len(labels)))
+    ids = np.arange(1500) // 2 + 5000
+    caveats = model.certify(*rows(seed=1), 0.05, ids=ids).caveats
+    assert [caveat.startswith("750 rows repeat an id") for caveat in caveats] == [True]
+    assert model.certify(*rows(seed=1), 0.05, ids=ids, clusters=ids).caveats == ()
+
+
 @pytest.mark.parametrize("missing", [None, np.nan, ""])
 def test_rows_without_an_id_are_refused(missing) -> None:
     logits, labels = rows()

@@ -490,6 +490,8 @@ class PreservingCalibrator(Estimator):
         )
         original = self._checked(rows.matrices[0], rows.prediction)
         caveats = self._find_fit_rows(original, None if ids is None else rows.ids)
+        if ids is not None and clusters is None:
+            caveats += _repeated_ids(_id_digests(rows.ids))
         outputs = self.predict_checked(original, context=self._checked_context(rows, context))
         certificate = certify(
             outputs.repaired,
@@ -1249,6 +1251,17 @@ def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
     texts = (text.encode("utf-8", "surrogatepass") for text in as_texts(values).tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _repeated_ids(digests: npt.NDArray[np.uint64]) -> tuple[str, ...]:
+    """Return a caveat if rows to certify on share an id."""
+    repeated = len(digests) - len(np.unique(digests))
+    if not repeated:
+        return ()
+    return (
+        f"{repeated:,} rows repeat an id: rows of one id are not independent, so the promise may "
+        f"not hold unless they are passed as clusters",
+    )
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

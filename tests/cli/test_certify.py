@@ -132,6 +132,18 @@ def test_renewing_keeps_what_is_not_passed(folder: Path, call: Call) -> None:
     assert kind("--confidence", "95%") == (0.03, 0.95, "all")
 
 
+def test_the_rows_held_out_do_not_depend_on_the_names_of_clusters(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    certificates = []
+    for prefix in ("", "c"):
+        clusters = [f"{prefix}{row // 2}" if prefix else row // 2 for row in range(1500)]
+        frame[:1500].assign(user=clusters).to_parquet("fit.parquet")
+        assert call(*FIT, "--certify", "5%", "--cluster-column", "user", "--force")[0] == 0
+        certificates.append(cordcal.load("model.safetensors").certificate_)
+    assert certificates[0] == certificates[1]
+
+
 def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     def refused(*arguments: str) -> str:
         code, _, err = call(*arguments)
@@ -143,6 +155,8 @@ def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     assert "--hold-out" in refused(*FIT, "--hold-out", "20%")
     assert "--by-class" in refused(*FIT, "--by-class")
     assert "weighted" in refused(*FIT, "--certify", "2%", "--weights", "site")
+    for share in ("99.99%", "0.01%"):
+        assert "--hold-out leaves no rows" in refused(*FIT, "--certify", "2%", "--hold-out", share)
     frame[:90].to_parquet("few.parquet")
     assert "149" in refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
     assert not Path("model.safetensors").exists()

@@ -323,8 +323,14 @@ def _hold_out(rows: Rows, share: float) -> tuple[Rows, Rows]:
 
     count = len(rows.labels)
     unit = np.arange(count) if rows.clusters is None else cluster_numbers(rows.clusters, count)
-    units = np.unique(unit)
+    # In order of appearance: clusters are numbered as numbers or as text, depending on the file.
+    units = unit[np.sort(np.unique(unit, return_index=True)[1])]
     held = np.random.default_rng(0).permutation(units)[: round(share * len(units))]
+    if len(held) in (0, len(units)):
+        purpose = "fit" if len(held) else "certify"
+        raise InputError(
+            "--hold-out", f"leaves no rows to {purpose} on", "write a share such as 30%"
+        )
     is_held = np.isin(unit, held)
     return rows.take(np.flatnonzero(~is_held)), rows.take(np.flatnonzero(is_held))
 
