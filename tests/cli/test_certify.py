@@ -158,7 +158,10 @@ def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     for share in ("99.99%", "0.01%"):
         assert "--hold-out leaves no rows" in refused(*FIT, "--certify", "2%", "--hold-out", share)
     frame[:90].to_parquet("few.parquet")
-    assert "149" in refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
+    few = refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
+    assert all(word in few for word in ("few.parquet", "149", "--hold-out"))
+    in_clusters = (*FIT, "--certify", "2%", "--cluster-column", "site", "--hold-out", "67%")
+    assert "74,500" in refused(*in_clusters)
     assert not Path("model.safetensors").exists()
 
     call(*FIT, "--id-column", "key")
