@@ -144,6 +144,20 @@ def test_the_rows_held_out_do_not_depend_on_the_names_of_clusters(
     assert certificates[0] == certificates[1]
 
 
+def test_a_certificate_of_nothing_replaces_none(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    call(*FIT, "--certify", "2%")
+    frame[1500:].assign(label=np.arange(1500) % 3).to_parquet("wrong.parquet")
+    before = Path("model.safetensors").read_bytes()
+    certify = ("certify", "wrong.parquet", "--model", "model.safetensors")
+    code, _, err = call(*certify)
+    assert (code, "--force" in err) == (1, True)
+    assert Path("model.safetensors").read_bytes() == before
+    assert call(*certify, "--force")[0] == 0
+    assert cordcal.load("model.safetensors").certificate_.share == 0.0
+
+
 def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     def refused(*arguments: str) -> str:
         code, _, err = call(*arguments)
