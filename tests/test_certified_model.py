@@ -66,6 +66,38 @@ def test_rows_of_the_fit_are_recognised() -> None:
     assert model.certify(logits[:500], labels[:500], 0.05, ids=ids[:500] + 5000).caveats == ()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int32", "object"])
+def test_ids_are_recognised_in_every_dtype(dtype) -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels, ids=np.arange(len(labels)))
+    ids = (np.arange(500) + 5000).astype(dtype)
+    ids[3] = 3
+    with refused("ids", rows=[3], naming="used to fit"):
+        model.certify(logits[:500], labels[:500], 0.05, ids=ids)
+
+
+def test_ids_that_repeat_are_a_caveat_without_clusters() -> None:
+    logits, labels = rows()
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels, ids=np.arange(len(labels)))
+    ids = np.arange(1500) // 2 + 5000
+    caveats = model.certify(*rows(seed=1), 0.05, ids=ids).caveats
+    assert [caveat.startswith("750 rows repeat an id") for caveat in caveats] == [True]
+    assert model.certify(*rows(seed=1), 0.05, ids=ids, clusters=ids).caveats == ()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, ""])
+def test_rows_without_an_id_are_refused(missing) -> None:
+    logits, labels = rows()
+    ids = np.array([f"r{row}" for row in range(len(labels))], dtype=object)
+    ids[[2, 9]] = missing
+    model = cordcal.PreservingCalibrator("ts")
+    with refused("ids", rows=[2, 9], naming="no id"):
+        model.fit(logits, labels, ids=ids)
+    model.fit(logits, labels, ids=np.arange(len(labels)))
+    with refused("ids", rows=[2, 9], naming="no id"):
+        model.certify(logits, labels, 0.05, ids=ids)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"rule": [1, 1, 3]}, {"preserve": "ranking"}, {"repair": "lift", "prefer": "likelihood"}],

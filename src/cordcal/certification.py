@@ -313,7 +313,7 @@ class Certificate(Record):
             acted = inside & accepted
             count, errors = int(acted.sum()), int((acted & wrong).sum())
             parts.append(replace(part, rows=int(inside.sum()), accepted=count, errors=errors))
-            largest = _largest_cluster(cluster, np.flatnonzero(inside))
+            largest = largest_cluster(cluster, np.flatnonzero(inside))
             values.append(_p_value(question, errors, count, self.error, largest))
         level = (1.0 - self.confidence) / len(certified)
         value = min(values) if question == "violated" else max(values)
@@ -527,12 +527,12 @@ def certify_rows(
     members = np.split(
         np.argsort(part_of, kind="stable"), np.cumsum(np.bincount(part_of, minlength=len(names)))
     )[:-1]
-    largest = [_largest_cluster(clusters, rows) for rows in members]
+    largest = [largest_cluster(clusters, rows) for rows in members]
     # In whole clusters: a part of n rows is worth n / m independent ones.
     sizes = np.array([len(rows) // size for rows, size in zip(members, largest, strict=True)])
     order = np.argsort(-sizes, kind="stable")
     count = _testable(sizes[order], error, delta)
-    needed = _fewest_rows(error, delta / max(count, 1))
+    needed = fewest_rows(error, delta / max(count, 1))
     sequences = [
         _sequence(confidence[members[at]], error, delta / count, largest[at])
         for at in order[:count]
@@ -564,7 +564,7 @@ def _sequence(confidence: Vector, error: float, level: float, largest: int) -> _
     """Return the thresholds to test, downwards from the one that is likeliest to pass."""
     order = np.argsort(-confidence, kind="stable")
     ordered = confidence[order]
-    first = largest * _fewest_rows(error, level)
+    first = largest * fewest_rows(error, level)
     counts = np.linspace(first, len(ordered), _MAX_THRESHOLDS).round().astype(np.int64)
     # A threshold cannot separate rows of equal confidence.
     counts = np.unique(np.searchsorted(-ordered, -ordered[counts - 1], side="right"))
@@ -662,7 +662,7 @@ def _p_value(question: Question, errors: int, rows: int, rate: float, largest: i
     return float(tail(errors, rows, rate, largest))
 
 
-def _fewest_rows(error: float, level: float) -> int:
+def fewest_rows(error: float, level: float) -> int:
     """Return how many rows without an error certify the rate: ln δ / ln(1 − r)."""
     return math.ceil(math.log(level) / math.log1p(-error))
 
@@ -672,7 +672,7 @@ def _testable(sizes: npt.NDArray[np.int64], error: float, delta: float) -> int:
     enough = (
         count
         for count in range(len(sizes), 0, -1)
-        if sizes[count - 1] >= _fewest_rows(error, delta / count)
+        if sizes[count - 1] >= fewest_rows(error, delta / count)
     )
     return next(enough, 0)
 
@@ -689,7 +689,8 @@ def _most_errors(
     return low
 
 
-def _largest_cluster(clusters: npt.NDArray[Any] | None, rows: Classes) -> int:
+def largest_cluster(clusters: npt.NDArray[Any] | None, rows: Classes) -> int:
+    """Return how many of the rows are in one cluster at most."""
     if clusters is None or not len(rows):
         return 1
     return int(np.unique(clusters[rows], return_counts=True)[1].max())

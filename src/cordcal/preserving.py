@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, renumber_rows
+from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal._numeric.arrays import array_like, dtype_name, row_digests, to_numpy
 from cordcal._numeric.types import (
     Array,
@@ -40,10 +40,12 @@ from cordcal._validation.caveats import (
 from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
+    as_texts,
     check_labels,
     check_predictions,
     check_weights,
     cluster_numbers,
+    is_missing,
 )
 from cordcal._validation.names import (
     Name,
@@ -336,6 +338,7 @@ class PreservingCalibrator(Estimator):
             original = replace(original, prediction=keep)
         if clusters is not None:
             original = replace(original, clusters=cluster_numbers(clusters, len(array)))
+        digests = _id_digests(rows.ids) if ids is not None else row_digests(original.raw)
         checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
@@ -354,7 +357,6 @@ class PreservingCalibrator(Estimator):
             )
         self.confidence_ = self._measure_confidence(original, truth, weight, checked_context)
         self._fit_ids = ids is not None
-        digests = _id_digests(rows.ids) if ids is not None else row_digests(original.raw)
         self._fit_rows = np.unique(digests)[:_MAX_FIT_ROWS]
         is_lifted = isinstance(self.repair_, Lift)
         if self.confidence_ is not None and is_lifted and not caveats:
@@ -488,6 +490,8 @@ class PreservingCalibrator(Estimator):
         )
         original = self._checked(rows.matrices[0], rows.prediction)
         caveats = self._find_fit_rows(original, None if ids is None else rows.ids)
+        if ids is not None and clusters is None:
+            caveats += _repeated_ids(_id_digests(rows.ids))
         outputs = self.predict_checked(original, context=self._checked_context(rows, context))
         certificate = certify(
             outputs.repaired,
@@ -1239,10 +1243,25 @@ def check_repair_of_context(repair: CORD | Lift) -> None:
 
 
 def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
-    """Return a digest of each id, as its text."""
-    texts = [str(value).encode("utf-8", "surrogatepass") for value in to_numpy(ids, "ids").tolist()]
+    """Return a digest of each id, as its text; a whole number is the same in every dtype."""
+    values = to_numpy(ids, "ids")
+    raise_first(
+        row_error(is_missing(values), "ids", "has no id", "give every row an id, or pass no ids")
+    )
+    texts = (text.encode("utf-8", "surrogatepass") for text in as_texts(values).tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _repeated_ids(digests: npt.NDArray[np.uint64]) -> tuple[str, ...]:
+    """Return a caveat if rows to certify on share an id."""
+    repeated = len(digests) - len(np.unique(digests))
+    if not repeated:
+        return ()
+    return (
+        f"{repeated:,} rows repeat an id: rows of one id are not independent, so the promise may "
+        f"not hold unless they are passed as clusters",
+    )
 
 
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:

@@ -117,6 +117,47 @@ def test_a_certificate_is_not_renewed_by_copies(
     assert call(*check, "--cluster-column", "key")[0] == 1
 
 
+def test_renewing_keeps_what_is_not_passed(folder: Path, call: Call) -> None:
+    call(*FIT)
+    certify = ("certify", "rest.parquet", "--model", "model.safetensors")
+
+    def kind(*options: str) -> tuple[float, float, str]:
+        assert call(*certify, *options)[0] == 0
+        certificate = cordcal.load("model.safetensors").certificate_
+        return certificate.error, certificate.confidence, certificate.by
+
+    assert kind("--error", "3%", "--confidence", "90%", "--by-class") == (0.03, 0.9, "class")
+    assert kind() == (0.03, 0.9, "class")
+    assert kind("--no-by-class") == (0.03, 0.9, "all")
+    assert kind("--confidence", "95%") == (0.03, 0.95, "all")
+
+
+def test_the_rows_held_out_do_not_depend_on_the_names_of_clusters(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    certificates = []
+    for prefix in ("", "c"):
+        clusters = [f"{prefix}{row // 2}" if prefix else row // 2 for row in range(1500)]
+        frame[:1500].assign(user=clusters).to_parquet("fit.parquet")
+        assert call(*FIT, "--certify", "5%", "--cluster-column", "user", "--force")[0] == 0
+        certificates.append(cordcal.load("model.safetensors").certificate_)
+    assert certificates[0] == certificates[1]
+
+
+def test_a_certificate_of_nothing_replaces_none(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    call(*FIT, "--certify", "2%")
+    frame[1500:].assign(label=np.arange(1500) % 3).to_parquet("wrong.parquet")
+    before = Path("model.safetensors").read_bytes()
+    certify = ("certify", "wrong.parquet", "--model", "model.safetensors")
+    code, _, err = call(*certify)
+    assert (code, "--force" in err) == (1, True)
+    assert Path("model.safetensors").read_bytes() == before
+    assert call(*certify, "--force")[0] == 0
+    assert cordcal.load("model.safetensors").certificate_.share == 0.0
+
+
 def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     def refused(*arguments: str) -> str:
         code, _, err = call(*arguments)
@@ -128,8 +169,13 @@ def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     assert "--hold-out" in refused(*FIT, "--hold-out", "20%")
     assert "--by-class" in refused(*FIT, "--by-class")
     assert "weighted" in refused(*FIT, "--certify", "2%", "--weights", "site")
+    for share in ("99.99%", "0.01%"):
+        assert "--hold-out leaves no rows" in refused(*FIT, "--certify", "2%", "--hold-out", share)
     frame[:90].to_parquet("few.parquet")
-    assert "149" in refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
+    few = refused("fit", "few.parquet", "--columns", "logit_*", "--certify", "2%")
+    assert all(word in few for word in ("few.parquet", "149", "--hold-out"))
+    in_clusters = (*FIT, "--certify", "2%", "--cluster-column", "site", "--hold-out", "67%")
+    assert "74,500" in refused(*in_clusters)
     assert not Path("model.safetensors").exists()
 
     call(*FIT, "--id-column", "key")

@@ -46,7 +46,8 @@ NO_READER = 141  # what a shell reports for a process stopped by SIGPIPE
 
 EXIT_CODES = {
     0: "done",
-    1: "a gate of check failed, monitor raised an alarm, or audit or compare --strict found "
+    1: "a gate of check failed, monitor raised an alarm, certify kept an earlier "
+    "certificate because nothing could be certified, or audit or compare --strict found "
     "something to check first",
     2: "the input or an option is wrong (one message on stderr, nothing written), a gate could "
     "not be evaluated, or stdout is closed or full",

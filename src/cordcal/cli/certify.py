@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._console import show, show_json
+from cordcal.cli._console import echo_error, show, show_json
 from cordcal.cli._inputs import read_groups, read_model_rows, require_labels
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -30,7 +30,16 @@ from cordcal.cli._options import (
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add_command(app, certify, "certify held-out.npz --model model.safetensors --error 2%")
+    add_command(
+        app,
+        certify,
+        "certify held-out.npz --model model.safetensors --error 2%",
+        exit_codes={
+            0: "the certificate is stored.",
+            1: "nothing could be certified, so the earlier certificate is kept.",
+            2: "the input is wrong; look at the message.",
+        },
+    )
 
 
 @with_input_options(*LABELLED_OPTIONS)
@@ -49,11 +58,22 @@ def certify(
         ),
     ] = None,
     confidence: Annotated[
-        str, typer.Option("--confidence", help="The probability that all statements are right.")
-    ] = "95%",
+        str | None,
+        typer.Option(
+            "--confidence",
+            metavar="SHARE",
+            help="The probability that all statements are right; by default that of the "
+            "certificate to renew, else 95%.",
+        ),
+    ] = None,
     by_class: Annotated[
-        bool, typer.Option("--by-class", help="A threshold for each predicted class.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--by-class/--no-by-class",
+            help="A threshold for each predicted class, or one for all; by default as in the "
+            "certificate to renew.",
+        ),
+    ] = None,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
@@ -62,6 +82,12 @@ def certify(
     id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Replace the earlier certificate even if nothing could be certified."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Find the predictions that may go through with few errors, and store it in the model."""
@@ -80,24 +106,29 @@ def certify(
     if by_class and by_groups is not None:
         raise InputError("--by-class", "and groups are two ways to divide rows", "pass one")
     by = "class" if by_class else by_groups
-    if earlier is not None:
+    if earlier is not None and by_class is None:
         if by is None and earlier.by == "class":
             by = "class"
         if by is None and earlier.by == "group":
             raise InputError("--groups", "is missing: the certificate has groups", "pass groups")
-    rate = 0.02 if earlier is None else earlier.error
+    rate, sure = (0.02, 0.95) if earlier is None else (earlier.error, earlier.confidence)
     certificate = fitted.certify(
         rows.values,
         labels,
         rate if error is None else parse_share(error, "--error"),
-        confidence=parse_share(confidence, "--confidence"),
+        confidence=sure if confidence is None else parse_share(confidence, "--confidence"),
         by=by,
         context=context,
         clusters=read_groups(None, cluster_column, scores, inputs=inputs),
         ids=read_groups(None, id_column, scores, inputs=inputs),
     )
-    cordcal.save(fitted, model)
+    is_kept = earlier is not None and not certificate.share and not force
+    if not is_kept:
+        cordcal.save(fitted, model)
     if json:
         show_json({"model": model, "certificate": certificate.to_dict()})
-        return
-    show(LabelledLines([*describe_certificate(certificate), ("Model", model)]))
+    else:
+        show(LabelledLines([*describe_certificate(certificate), ("Model", model)]))
+    if is_kept:
+        echo_error(f"{model} keeps its earlier certificate; replace it with --force")
+        raise typer.Exit(1)

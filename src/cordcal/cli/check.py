@@ -281,7 +281,7 @@ def check(
 def _recheck(
     question: str, model: str | None, scores: Scores, labels: Any, of_rows: dict[str, Any]
 ) -> Recheck:
-    """Answer the question of --certify by the rows of the file, and by their groups and clusters."""
+    """Answer the question of --certify by rows of the file, with their groups and clusters."""
     certificate = None if model is None else getattr(cordcal.load(model), "certificate_", None)
     if question not in ("violated", "renewed"):
         raise InputError("--certify", f"is {question!r}", "write violated or renewed")

@@ -218,6 +218,7 @@ def fit(
                     "--certify", "cannot count weighted rows", "pass rows that each count once"
                 )
             rows, later_rows = _hold_out(rows, held_share)
+            _refuse_too_few(later_rows, error, calibration.path)
         # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
@@ -324,10 +325,35 @@ def _hold_out(rows: Rows, share: float) -> tuple[Rows, Rows]:
 
     count = len(rows.labels)
     unit = np.arange(count) if rows.clusters is None else cluster_numbers(rows.clusters, count)
-    units = np.unique(unit)
+    # In order of appearance: clusters are numbered as numbers or as text, depending on the file.
+    units = unit[np.sort(np.unique(unit, return_index=True)[1])]
     held = np.random.default_rng(0).permutation(units)[: round(share * len(units))]
+    if len(held) in (0, len(units)):
+        purpose = "fit" if len(held) else "certify"
+        raise InputError(
+            "--hold-out", f"leaves no rows to {purpose} on", "write a share such as 30%"
+        )
     is_held = np.isin(unit, held)
     return rows.take(np.flatnonzero(~is_held)), rows.take(np.flatnonzero(is_held))
+
+
+def _refuse_too_few(rows: Rows, error: float, path: str) -> None:
+    """Refuse, before the fit, held-out rows of which none could be certified."""
+    import numpy as np
+
+    from cordcal._validation.labels import cluster_numbers
+    from cordcal.certification import fewest_rows, largest_cluster
+
+    count = len(rows.labels)
+    clusters = None if rows.clusters is None else cluster_numbers(rows.clusters, count)
+    needed = fewest_rows(error, 0.05) * largest_cluster(clusters, np.arange(count))
+    if count < needed:
+        raise InputError(
+            path,
+            f"has {count:,} rows to hold out, but a statement about an error rate of at most "
+            f"{100.0 * error:.4g} % needs {needed:,}",
+            "pass more rows, a larger --hold-out or a larger --certify",
+        )
 
 
 def describe_held_out(measures: HeldOutMeasures) -> list[tuple[str, str]]:

@@ -24,7 +24,6 @@ from cordcal.cli._options import (
     ForceOption,
     Group,
     GroupsColumnOption,
-    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -174,7 +173,10 @@ def add(
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     model: ModelOption = None,
-    id_column: IdColumnOption = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id-column", metavar="NAME", help="Column or key that identifies rows."),
+    ] = None,
     no_id: Annotated[
         bool, typer.Option("--no-id", help="Count rows whose id is empty, each as its own row.")
     ] = False,
