@@ -264,8 +264,12 @@ def test_certify_check_and_monitor_see_the_confidence(folder, rows, call) -> Non
     code, out, err = call(*certify, *opinion)
     assert code == 0, err
     with_context = cordcal.load(folder / "m.safetensors").certificate_
-    call(*certify, "--context-columns", "none")
+    # Without the context less is certain, here nothing; the certificate is only replaced by force.
+    assert call(*certify, "--context-columns", "none")[0] == 1
+    assert cordcal.load(folder / "m.safetensors").certificate_ == with_context
+    call(*certify, "--context-columns", "none", "--force")
     assert with_context.share > cordcal.load(folder / "m.safetensors").certificate_.share
+    assert call(*certify, *opinion)[0] == 0
     check = ("check", "new.parquet", "--model", "m.safetensors", *opinion)
     code, out, err = call(*check, "--max", "tpcr=0", "--max", "nll=5", "--json")
     assert code == 0, err

@@ -461,7 +461,7 @@ class Calibrator(Estimator, ABC):
 
     @classmethod
     def probabilities(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        """Return the direct probabilities; override it if they are no softmax of `logits`."""
+        """Return the direct probabilities; override it if they are not the softmax of `logits`."""
         return softmax(cls.logits(scores, params, xp=xp), xp)
 
     def parameters(self) -> dict[str, npt.NDArray[Any]]:
