@@ -65,6 +65,14 @@ class _ProbabilityScorer(_BaseScorer):  # type: ignore[misc]
         return -float(self._score_func(proba, truth, **kwargs))
 
 
+def _set_score_request(self: _ProbabilityScorer, **requests: object) -> Any:
+    """Set requested parameters; the context is requested as long as this does not say otherwise."""
+    return _BaseScorer.set_score_request(self, **{"context": True, **requests})
+
+
+# Not in the class: older versions of scikit-learn replace it there by one that knows no weights.
+_ProbabilityScorer.set_score_request = _set_score_request
+
 ece = _ProbabilityScorer(metrics.ece)
 """Minus the expected calibration error of predictions, in 15 bins."""
 classwise_ece = _ProbabilityScorer(metrics.classwise_ece)
