@@ -34,16 +34,16 @@ def arena(tmp_path: Path, probas: np.ndarray) -> Path:
 
 
 def test_a_classifier_by_its_path(arena: Path, probas: np.ndarray) -> None:
-    result = read_scores(arena, key="letters/net/probas_test")
+    result = read_scores(arena, columns="letters/net/probas_test")
     np.testing.assert_array_equal(result.values, np.roll(probas, 1, axis=1)[20:])
     np.testing.assert_array_equal(result.labels, result.values.argmax(axis=1))
-    (batch,) = open_scores(arena, key="letters/forest/probas_cal")
+    (batch,) = open_scores(arena, columns="letters/forest/probas_cal")
     np.testing.assert_array_equal(batch.values, probas[:20])
     np.testing.assert_array_equal(batch.labels, probas[:20].argmax(axis=1))
 
 
 def test_several_must_be_chosen_from(arena: Path) -> None:
-    with refused(naming="letters/forest/probas_cal", option="key"):
+    with refused(naming="letters/forest/probas_cal", option="columns"):
         read_scores(arena)
     shapes = {entry["name"]: entry["shape"] for entry in inspect(arena)["entries"]}
     assert shapes["letters/net/probas_test"] == "10 rows × 4 classes"

@@ -89,7 +89,7 @@ def test_the_limit_counts_what_tensors_grow_to(
     monkeypatch.setenv(LIMIT, str(10**6))
     refused(path, LIMIT)
     monkeypatch.setenv(LIMIT, str(2 * 10**6))
-    assert read_scores(path, key="logits").values.shape[1] == 3
+    assert read_scores(path, columns="logits").values.shape[1] == 3
 
 
 # --- NumPy and HDF5 ------------------------------------------------------------------------

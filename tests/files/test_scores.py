@@ -61,9 +61,9 @@ def test_labels_go_with_the_chosen_key(tmp_path: Path, logits: np.ndarray) -> No
         eval_logits=logits[:5],
         eval_labels=np.ones(5, int),
     )
-    with refused(naming=["cal_logits", "eval_logits"], option="key"):
+    with refused(naming=["cal_logits", "eval_logits"], option="columns"):
         read_scores(tmp_path / "a.npz")
-    assert read_scores(tmp_path / "a.npz", key="eval_logits").labels.tolist() == [1] * 5
+    assert read_scores(tmp_path / "a.npz", columns="eval_logits").labels.tolist() == [1] * 5
 
 
 def test_npy_holds_scores_alone(tmp_path: Path, logits: np.ndarray) -> None:
@@ -238,7 +238,7 @@ def test_pickled_objects_next_to_the_scores_are_ignored(tmp_path: Path) -> None:
 def test_missing_key_lists_what_is_there(tmp_path: Path, logits: np.ndarray) -> None:
     np.savez(tmp_path / "a.npz", logits=logits)
     with refused(str(tmp_path / "a.npz"), naming=["'probs'", "logits (20, 3)"]):
-        read_scores(tmp_path / "a.npz", key="probs")
+        read_scores(tmp_path / "a.npz", columns="probs")
     with refused(str(tmp_path / "a.npz"), naming="'truth'"):
         read_scores(tmp_path / "a.npz", labels_column="truth")
     with refused("truth", option="labels_column"):
@@ -264,7 +264,7 @@ def test_top_k_lists_are_refused(
         ([1.0, 2.0, 3.0], [2], ["3", "0..2", "subtract 1"]),
         ([0.0, 0.5, 1.0], [1], ["0.5"]),
         ([0.0, np.nan, 1.0], [1], ["no label"]),
-        ([0, 1], [], ["2 labels", "3 rows"]),
+        ([0, 1], [], ["2 entries of labels", "3 rows"]),
         (["a", "b", "c"], [], ["words"]),
     ],
 )

@@ -19,7 +19,7 @@ import pytest
 import cordcal
 from cordcal.files import read_scores
 from cordcal.files.disk import InputFile
-from cordcal.files.tables import record_batches
+from cordcal.files.arrow import record_batches
 from errors import refused
 
 pa = pytest.importorskip("pyarrow")
@@ -456,9 +456,9 @@ def test_a_small_file_stays_small_in_memory(tmp_path: Path, kind: str) -> None:
     assert path.stat().st_size < 200_000
     code = (
         "import resource, sys; from cordcal.files.disk import InputFile\n"
-        "from cordcal.files.tables import ParquetFile\n"
+        "from cordcal.files.arrow import ParquetFile\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "for _, table in zip(range(50), ParquetFile(InputFile(sys.argv[1])).slices()): pass\n"
+        "for _, table in zip(range(50), ParquetFile(InputFile(sys.argv[1])).tables()): pass\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
     )
     source = str(Path(cordcal.__file__).parents[1])
@@ -489,11 +489,11 @@ def test_a_compressed_batch_is_measured_before_it_is_decoded(
     assert path.stat().st_size < 10**7
     code = (
         "import resource, sys; from cordcal.files.disk import InputFile\n"
-        "from cordcal.files.tables import FeatherFile\n"
+        "from cordcal.files.arrow import FeatherFile\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "file = FeatherFile(InputFile(sys.argv[1]))\n"
         "assert file.rows == 1200\n"
-        "try:\n    next(file.slices())\n"
+        "try:\n    next(file.tables())\n"
         "except ValueError as error:\n    print(error, file=sys.stderr)\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
     )

@@ -36,7 +36,7 @@ def table_of(path: Path, **options: Any) -> Any:
     from cordcal.files.tables import open_file
 
     file = open_file(InputFile(str(path)), TextOptions(**options))
-    return pa.concat_tables(file.slices(), promote_options="default")
+    return pa.concat_tables(file.tables(), promote_options="default")
 
 
 @pytest.mark.parametrize(
@@ -333,4 +333,4 @@ def test_what_is_not_a_number_is_named(tmp_path: Path, value: Any) -> None:
     rows[7]["l"][1] = value
     path = lines(tmp_path / "s.jsonl", rows)
     with refused(f"{path} (l)", rows=[7]):
-        read_scores(path, key="l")
+        read_scores(path, columns="l")

@@ -252,8 +252,7 @@ class InputOptions:
         has_file = self.weights is not None and is_file(self.weights)
         names = None if self.class_names is None else read_class_names(self.class_names)
         return ColumnSpec(
-            key=self.key,
-            columns=as_patterns(self.columns),
+            columns=as_patterns(self.columns if self.columns is not None else self.key),
             labels=self.labels,
             labels_column=self.labels_column,
             weights=self.weights if has_file else None,

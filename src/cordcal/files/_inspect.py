@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,10 @@ from cordcal.files.kinds import (
 )
 from cordcal.files.models import is_model, load
 from cordcal.files.scores import BATCH_BYTES, ScoreFile
-from cordcal.files.sources import ArraySource, TableSource, open_source, parse_labels
+from cordcal.files.sources import Source, open_source, parse_labels
+
+if TYPE_CHECKING:
+    from cordcal.files.arrays import ArrayFile
 
 # Matrices that are not scores.
 _FEATURES = ("features", "embeddings")
@@ -67,9 +71,7 @@ def inspect(
         if (graph := _GRAPH.match(head)) is not None:
             return _describe_own_output(path, "ONNX graph", graph[2][: graph[1][0]])
     source = open_source(os.fspath(path), text)
-    if isinstance(source, TableSource):
-        return _describe_table(source, text)
-    return _describe_arrays(source)
+    return _describe_table(source, text) if source.is_table else _describe_arrays(source)
 
 
 def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -117,16 +119,17 @@ def _describe_own_output(
     }
 
 
-def _describe_arrays(source: ArraySource) -> dict[str, Any]:
+def _describe_arrays(source: Source) -> dict[str, Any]:
     """Describe the arrays of files, reading them in spans of rows."""
-    first = source.files[0]
+    files = cast("Sequence[ArrayFile]", source.files)
+    first = files[0]
     summaries = []
     for name, shape in first.shapes.items():
-        rows = sum(file.shapes[name][0] for file in source.files if name in file.shapes)
+        rows = sum(file.shapes[name][0] for file in files if name in file.shapes)
         summary = _ArraySummary(name, (rows, *shape[1:]))
         summary.dtype = first.stored[name][1]
         try:
-            for file in source.files:
+            for file in files:
                 if 0 in summary.shape or (len(shape) == 1 and name not in LABEL_NAMES):
                     continue
                 size = max(1, BATCH_BYTES // (summary.dtype.itemsize * (*shape, 1)[1] or 1))
@@ -138,12 +141,11 @@ def _describe_arrays(source: ArraySource) -> dict[str, Any]:
     return _describe(source.path, source.format, first.class_names, summaries)
 
 
-def _describe_table(source: TableSource, text: TextOptions) -> dict[str, Any]:
+def _describe_table(source: Source, text: TextOptions) -> dict[str, Any]:
     """Describe the scores, the labels and the other columns of a table."""
     spec = ColumnSpec(text=text)
     layout = source.layout(spec, "scores", None)
-    types = source.table.column_types()
-    columns = dict(types)
+    columns = types = source.types
     summaries: list[_ArraySummary] = []
     names = None
     problems: list[str] = []
@@ -160,12 +162,12 @@ def _describe_table(source: TableSource, text: TextOptions) -> dict[str, Any]:
         summary.shape = (summary.rows, file.classes)
         summaries.append(summary)
         columns = {name: kind for name, kind in types.items() if name not in layout.columns}
-    label = source.label_column(spec)
+    label = source.label_column("", spec)
     if label is not None and summaries:
         labels = _ArraySummary(label, summaries[0].shape[:1])
-        labels.add(parse_labels(source.vector(label)))
+        labels.add(parse_labels(source.column(label)))
         summaries.append(labels)
-        columns.pop(label, None)
+        columns = {name: kind for name, kind in columns.items() if name != label}
     described = _describe(source.path, source.format, names, summaries)
     entries = [{"name": name, "type": f"column of {kind}s"} for name, kind in columns.items()]
     described["entries"] += [

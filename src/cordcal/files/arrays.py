@@ -16,8 +16,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -27,7 +27,9 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
-from cordcal.files.columns import LABEL_NAMES
+from cordcal._validation.scores import as_matrix
+from cordcal.files.base import ColumnFile
+from cordcal.files.columns import LABEL_NAMES, ColumnType, list_names
 from cordcal.files.disk import InputFile, check_size, first_line
 
 if TYPE_CHECKING:
@@ -36,18 +38,15 @@ if TYPE_CHECKING:
 CLASS_NAMES = ("class_names", "classes", "names")
 _NPY = b"\x93NUMPY"
 HDF5 = b"\x89HDF\r\n\x1a\n"
+# Arrays on the disk are read in slices of at most this size.
+_SLICE_BYTES = 2**24
 
 
-class ArrayFile(ABC):
-    """A file of arrays by name.
+class ArrayFile(ColumnFile):
+    """A file of arrays by name; matrices hold scores, vectors anything else."""
 
-    Attributes
-    ----------
-    path, format : str
-        The file and its format.
-    """
-
-    format: str
+    in_memory = False
+    """Whether arrays are read whole."""
 
     def __init__(self, file: InputFile) -> None:
         self.path, self._file = file.name, file
@@ -76,22 +75,79 @@ class ArrayFile(ABC):
         return [key for key, shape in self.shapes.items() if len(shape) == 2]
 
     @property
-    def vectors(self) -> list[str]:
-        """The names of the vectors."""
-        return [key for key, shape in self.shapes.items() if len(shape) == 1]
+    def types(self) -> dict[str, ColumnType]:
+        """Which arrays are matrices; vectors are never scores."""
+        return {key: "list" if len(shape) == 2 else "other" for key, shape in self.shapes.items()}
 
     @cached_property
-    def class_names(self) -> tuple[str, ...] | None:
+    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
         """The class names stored in the file."""
         key = next((key for key in CLASS_NAMES if key in self.stored), None)
         return None if key is None else tuple(map(str, self.read(key).reshape(-1)))
 
     def listed(self) -> str:
         """Return the names and shapes of the arrays, for messages."""
-        from cordcal.files.columns import list_names
-
         parts = [f"{name} {shape}" for name, shape in self.shapes.items()]
         return list_names(parts) if parts else "nothing that can be read as an array of numbers"
+
+    def dtype(self, columns: Sequence[str]) -> NumPyDType:
+        """Return the dtype of the scores."""
+        return self._stored(columns[0])[1]
+
+    def width(self, columns: Sequence[str]) -> int | None:
+        """Return the number of classes."""
+        return self._stored(columns[0])[0][1]
+
+    def count(self, columns: Sequence[str]) -> int | None:
+        """Return the number of rows."""
+        return self._stored(columns[0])[0][0]
+
+    def slices(self, columns: Sequence[str] | None) -> Iterator[ArraySlice]:
+        """Yield some arrays of one length in slices of rows."""
+        keys = list(columns or ())
+        (rows, *width), dtype = self._stored(keys[0])
+        for key in keys[1:]:
+            if (length := self._stored(key)[0][0]) != rows:
+                raise InputError(
+                    self.path,
+                    f"has {length} entries of {key} but {rows} rows of {keys[0]}",
+                    "store one entry for each row",
+                )
+        row_bytes = math.prod(width) * dtype.itemsize
+        size = rows if self.in_memory else _SLICE_BYTES // max(1, row_bytes)
+        for start in range(0, rows, max(1, size)):
+            stop = min(start + max(1, size), rows)
+            yield ArraySlice({key: self.read(key, start, stop) for key in keys}, self.path)
+
+    def _stored(self, key: str) -> tuple[tuple[int, ...], NumPyDType]:
+        if key not in self.shapes:
+            raise InputError(
+                self.path, f"has no key or column called {key!r}", f"it has {self.listed()}"
+            )
+        return self.stored[key]
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySlice:
+    """Some rows of arrays, and the file that they are from."""
+
+    arrays: Mapping[str, NumPyArray]
+    path: str
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def matrix(self, columns: Sequence[str]) -> NumPyArray:
+        """Return a matrix of scores."""
+        return np.asarray(as_matrix(self.arrays[columns[0]], f"{self.path} ({columns[0]})"))
+
+    def numbers(self, name: str) -> NumPyArray:
+        """Return a vector."""
+        return self.arrays[name]
+
+    def values(self, name: str) -> NumPyArray:
+        """Return a vector."""
+        return self.arrays[name]
 
 
 def open_arrays(file: InputFile) -> ArrayFile | None:
@@ -242,6 +298,7 @@ class NpzFile(ArrayFile):
     """An archive of arrays, each read once, when it is needed."""
 
     format = "npz"
+    in_memory = True
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(file)
@@ -456,6 +513,7 @@ class TorchFile(ArrayFile):
     """The tensors of a file, and its lists of strings; read whole."""
 
     format = "torch"
+    in_memory = True
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(file)

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import Kind
 from cordcal._validation.names import are_default_names
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
@@ -41,7 +42,8 @@ _IDENTIFIER = re.compile(r"(?:.*[_ .-])?(?:id|ids|idx|uuid|uid|key)|.*Id", re.DO
 _SEPARATORS = "_.:-/ |["
 
 ColumnType = Literal["list", "integer list", "float", "integer", "text", "other"]
-"""What a column holds."""
+"""What a column holds; a list is a whole row of scores, as in a matrix."""
+_LISTS = ("list", "integer list")
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,9 @@ class ColumnSpec:
 
     Attributes
     ----------
-    key : str or None
-        The key or the list column of the scores.
     columns : tuple of str or None
-        The columns of the scores, one per class: names, or patterns such as ``score_*``.
+        The columns of the scores, one per class: names, or patterns such as ``score_*``; or the one
+        key or column that holds whole rows.
     labels, weights : str or None
         Separate files; None if they are in the file of the scores.
     labels_column, weights_column : str or None
@@ -132,7 +133,6 @@ class ColumnSpec:
         Options and the columns that they name, which are not scores.
     """
 
-    key: str | None = None
     columns: tuple[str, ...] | None = None
     labels: str | None = None
     labels_column: str | None = None
@@ -188,6 +188,21 @@ def is_other_column(heading: str) -> bool:
     return lower in _NOT_SCORES or _IDENTIFIER.fullmatch(heading) is not None or lower == "id"
 
 
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number; unlike `float`, 1_0 is not.
+
+    Examples
+    --------
+    >>> is_number("1e-3"), is_number("1_0"), is_number("")
+    (True, False, False)
+    """
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell and cell.isascii()
+
+
 def matching(patterns: Sequence[str], headings: Sequence[str]) -> dict[str, str]:
     """Return the columns that match patterns, with the class name of each.
 
@@ -222,8 +237,10 @@ def choose_columns(
     where: str,
     *,
     role: str = "scores",
+    input: Kind | None = None,
     has_header: bool = True,
     label_values: Callable[[], set[str]] = set,
+    listed: str | None = None,
 ) -> ScoreColumns | InputError:
     """Return the columns of the scores, or the error that they cannot be told.
 
@@ -237,10 +254,14 @@ def choose_columns(
         The file, for messages.
     role : str
         ``"scores"``, ``"original"``, ``"direct"`` or ``"repaired"``: which of several to prefer.
+    input : {"logits", "probabilities"}, optional
+        The kind of scores to prefer.
     has_header : bool
         Whether the names of the columns come from the file.
     label_values : callable
         Reads the distinct labels of the same table; empty if they are numbers.
+    listed : str, optional
+        What the file holds, for messages; by default the columns.
 
     Examples
     --------
@@ -248,42 +269,40 @@ def choose_columns(
     >>> choose_columns(types, ColumnSpec(), "s.csv").class_names
     ('cat', 'dog')
     """
-    headings = list(types)
+    listed = listed or list_names(list(types))
     if spec.columns is not None:
-        return _named_columns(types, spec.columns, where)
-    if spec.key is not None:
-        if types.get(spec.key) in ("list", "integer list"):
-            return ScoreColumns(spec.key, (spec.key,))
-        return InputError(
-            where, f"has no column of lists called {spec.key!r}", f"it has {list_names(headings)}"
-        )
+        return _named_columns(types, spec.columns, where, listed)
     own = _output_columns(types, "direct" if role == "direct" else OUTPUT)
     if own is not None and role not in ("scores", "original"):
         return own
-    written = set(_columns_of_apply(headings))
+    written = set(_columns_of_apply(list(types)))
     others = {name: kind for name, kind in types.items() if name not in written}
     chosen = _by_name(others, spec, where, has_header)
     if chosen is None:
         chosen = _by_labels(others, label_values, where)
     if chosen is None:
-        chosen = _by_layout(others, role, where, has_header)
+        first = PROBABILITY_NAMES if input == "probabilities" else LOGIT_NAMES
+        preferred = (role, *first, *SCORE_NAMES)
+        chosen = _by_layout(others, preferred, where, has_header, listed)
     if isinstance(chosen, InputError) and own is not None:
         return own
     return chosen
 
 
 def _named_columns(
-    types: Mapping[str, ColumnType], patterns: Sequence[str], where: str
+    types: Mapping[str, ColumnType], patterns: Sequence[str], where: str, listed: str
 ) -> ScoreColumns | InputError:
-    """Return the columns that the caller names."""
-    headings = list(types)
-    classes = matching(patterns, headings)
+    """Return the columns that the caller names, or the one that holds whole rows."""
+    whole = ",".join(patterns)  # a key may contain a comma
+    if types.get(whole) in _LISTS:
+        return ScoreColumns(whole, (whole,))
+    classes = matching(patterns, list(types))
     for pattern in patterns:
-        if not matching([pattern], headings):
-            return InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
-    if len(classes) == 1 and types[next(iter(classes))] in ("list", "integer list"):
-        key = next(iter(classes))
-        return ScoreColumns(key, (key,))
+        if not matching([pattern], list(types)):
+            return InputError(where, f"has no column {pattern!r}", f"it has {listed}")
+    first = next(iter(classes))
+    if len(classes) == 1 and types[first] in _LISTS:
+        return ScoreColumns(first, (first,))
     seen: dict[str, str] = {}
     for heading, name in classes.items():
         if types[heading] not in ("float", "integer"):
@@ -316,6 +335,10 @@ def _by_name(
         classes = matching(spec.pattern, headings)
         if classes:
             return _scores(classes)
+        lists = [name for name in types if types[name] in _LISTS]
+        keys = list(matching(spec.pattern, lists))
+        if len(keys) == 1:
+            return ScoreColumns(keys[0], (keys[0],))
     if spec.classes is None or not has_header:
         return None
     missing = [name for name in spec.classes if name not in headings]
@@ -397,20 +420,23 @@ def _by_labels(
 
 
 def _by_layout(
-    types: Mapping[str, ColumnType], role: str, where: str, has_header: bool
+    types: Mapping[str, ColumnType],
+    preferred: Sequence[str],
+    where: str,
+    has_header: bool,
+    listed: str,
 ) -> ScoreColumns | InputError:
     """Return the one column of lists, numbered columns, or columns that share a prefix."""
     lists = [name for name, kind in types.items() if kind == "list"]
-    preferred = [name for name in (role, *SCORE_NAMES) if name in lists]
-    if len(lists) == 1 or preferred:
-        key = (preferred or lists)[0]
-        return ScoreColumns(key, (key,))
+    keys = lists if len(lists) == 1 else [name for name in preferred if name in lists]
+    if keys:
+        return ScoreColumns(keys[0], (keys[0],))
     if lists:
         return InputError(
             where,
-            f"holds several columns of lists ({list_names(lists)})",
+            f"holds several matrices of scores ({list_names(lists)})",
             "choose one, as in {option}",
-            option=("key", lists[0]),
+            option=("columns", lists[0]),
         )
     numeric = _numeric(types)
     if not has_header:
@@ -424,7 +450,7 @@ def _by_layout(
     prefix = shared_prefix(candidates)
     if prefix is not None:
         return _scores({name: name.removeprefix(prefix) for name in candidates})
-    return _unclear(types, candidates, where)
+    return _unclear(candidates, where, listed)
 
 
 def shared_prefix(names: Sequence[str]) -> str | None:
@@ -450,12 +476,12 @@ def shared_prefix(names: Sequence[str]) -> str | None:
     return common[:cut] if cut and all(len(name) > cut for name in names) else None
 
 
-def _unclear(types: Mapping[str, ColumnType], candidates: Sequence[str], where: str) -> InputError:
+def _unclear(candidates: Sequence[str], where: str, listed: str) -> InputError:
     if len(candidates) < 2:
         return InputError(
             where,
             "holds no matrix of scores (rows × classes)",
-            f"it has {list_names(list(types))}; name the columns of the scores with {{option}}",
+            f"it has {listed}; name the columns of the scores with {{option}}",
             option=("columns", "a,b,…"),
         )
     groups: dict[str, list[str]] = {}

@@ -14,10 +14,9 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind, NumPyArray, Vector
 from cordcal._validation.context import context_argument, is_present
 from cordcal._validation.scores import original_probabilities
-from cordcal.files.columns import MISSING, ColumnSpec, TextOptions
+from cordcal.files.columns import MISSING, ColumnSpec, TextOptions, is_number
 from cordcal.files.disk import LIMIT, check_size
 from cordcal.files.scores import Scores, open_with_spec
-from cordcal.files.text import is_number
 
 if TYPE_CHECKING:
     from cordcal.repair.context import FittedContext

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import are_default_names, class_order
 from cordcal._validation.scores import as_matrix
+from cordcal.files.base import ColumnFile
 from cordcal.files.columns import (
     LABEL_NAMES,
     MISSING,
@@ -29,12 +30,9 @@ from cordcal.files.columns import (
 from cordcal.files.disk import Parts, PathLike, check_size, large_empty, no_rows
 from cordcal.files.kinds import check_values, check_whole_vectors, kind_of, may_be_ranks
 from cordcal.files.sources import (
-    ArrayRows,
-    ArraySource,
-    Slice,
-    TableRows,
-    TableSource,
+    Source,
     check_length,
+    join_vectors,
     open_source,
     parse_labels,
     read_vector,
@@ -42,6 +40,9 @@ from cordcal.files.sources import (
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from cordcal.files.table_files import TableSlice
+    from cordcal.files.tables import Table
 
 # A batch is at most 16 MiB of scores: far more than a cache, and small enough that a dozen
 # batches in flight take less memory than the imports.
@@ -152,7 +153,6 @@ class Batch:
 def read_scores(
     path: PathLike | Sequence[PathLike],
     *,
-    key: str | None = None,
     columns: str | Sequence[str] | None = None,
     role: str = "scores",
     labels: str | None = None,
@@ -173,12 +173,11 @@ def read_scores(
     path : path, list of paths or "-"
         An npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file; a folder, a pattern or a
         list of such files, which are read as one; ``-`` reads stdin.
-    key : str, optional
-        The key or the list column of the scores; found by name by default.
     columns : str or sequence of str, optional
-        The columns of a table that are scores, one per class: names, or patterns such as
-        ``"score_*"``.  By default columns named like the classes or the labels, one column of
-        lists, or columns that share a prefix; other tables are refused.
+        The key or column that holds whole rows of scores, or the columns of a table with one score
+        each: names, or patterns such as ``"score_*"``.  By default columns named like the classes
+        or the labels, one column of lists, or columns that share a prefix; other tables are
+        refused.
     role : str
         A name to prefer: ``"original"``, ``"direct"`` or ``"repaired"``.
     labels, weights : str, optional
@@ -215,7 +214,6 @@ def read_scores(
     ((2, 2), ('cat', 'dog'), array([1, 0]))
     """
     spec = ColumnSpec(
-        key=key,
         columns=as_patterns(columns),
         labels=labels,
         labels_column=labels_column,
@@ -231,7 +229,6 @@ def read_scores(
 def open_scores(
     path: PathLike | Sequence[PathLike],
     *,
-    key: str | None = None,
     columns: str | Sequence[str] | None = None,
     role: str = "scores",
     labels: str | None = None,
@@ -251,7 +248,7 @@ def open_scores(
     ----------
     path : path, list of paths or "-"
         A file or several as for `read_scores`; npz and torch files are read whole.
-    key, columns, role, labels, labels_column, weights, weights_column, class_names, classes
+    columns, role, labels, labels_column, weights, weights_column, class_names, classes
         Where these are, as for `read_scores`.
     input : {"logits", "probabilities"}, optional
         The kind; by default detected from the name of the scores or the first rows.
@@ -273,7 +270,6 @@ def open_scores(
     (4, 'probabilities', [3, 2])
     """
     spec = ColumnSpec(
-        key=key,
         columns=as_patterns(columns),
         labels=labels,
         labels_column=labels_column,
@@ -332,7 +328,7 @@ def open_pair(
         own = _names(layouts[at])
         if names is None or (own is not None and set(own) == set(names)):
             continue
-        if own is not None and at == 0 and _names_of_classes(sources[1], own):
+        if own is not None and at == 0 and set(own) <= set(sources[1].names):
             continue  # the second file has the classes of the first
         wanted = replace(specs[at], columns=None, classes=names, classes_in=sources[other].path)
         again = sources[at].layout(wanted, roles[at], kinds[at])
@@ -360,11 +356,6 @@ def _names(layout: ScoreColumns | InputError) -> tuple[str, ...] | None:
     return None if isinstance(layout, InputError) else layout.class_names
 
 
-def _names_of_classes(source: TableSource | ArraySource, names: tuple[str, ...]) -> bool:
-    """Whether a table has columns named like all of some classes."""
-    return set(names) <= set(source.names)
-
-
 class ScoreFile:
     """An open score file, read in batches of rows.
 
@@ -390,7 +381,7 @@ class ScoreFile:
 
     def __init__(
         self,
-        source: TableSource | ArraySource,
+        source: Source,
         layout: ScoreColumns,
         spec: ColumnSpec,
         *,
@@ -401,36 +392,42 @@ class ScoreFile:
         self._source, self._layout, self._spec = source, layout, spec
         self.path, self.key = source.path, layout.key
         self.columns = () if layout.are_lists else layout.columns
-        self._own_names = _known_names(layout, spec, source.path)
-        self.class_names = _used_names(self._own_names, spec, source.path)
-        self.passthrough = self._may_lack_labels = False
-        self._rows: TableRows | ArrayRows
-        if isinstance(source, TableSource):
-            self._rows = TableRows(source, layout, self._own_names, self.class_names, spec.beside)
-        else:
-            self._rows = ArrayRows(source, layout, self._own_names, self.class_names, spec)
+        own = _known_names(layout, spec, source.path)
+        self.class_names = _used_names(own, spec, source.path)
+        self._classes = dict(zip(layout.columns, own or (), strict=False))
+        self._read_columns = list(layout.columns)
+        if not layout.are_lists and own is not None and self.class_names is not None:
+            order = class_order(own, self.class_names, source.path, "the classes")
+            self._read_columns = [layout.columns[at] for at in order or range(len(own))]
+        self._orders = [self._order_in(file) for file in source.files]
         for name in spec.beside if source.names else ():  # not even a header
-            self._check_context(name)
-        self.rows = self._rows.rows
-        self._labels = self._rows.label_key(spec)
+            self._check_beside(name)
+        self.rows = source.rows(layout.columns)
+        self._labels = source.label_column(layout.key, spec)
         self._weights = None
         if spec.weights is None and spec.weights_column is not None:
-            self._weights = self._rows.check_key(spec.weights_column, "weights")
-        self._label_file, self._weight_file = (
-            _read_separate(spec, "labels"),
-            _read_separate(spec, "weights"),
-        )
+            self._weights = source.check_column(spec.weights_column, "weights")
+        self._label_file = _read_separate(spec, "labels")
+        self._weight_file = _read_separate(spec, "weights")
+        self._may_lack_labels = self._keep_scores = False
+        self._others: list[str] | None = None
+        self._row_bytes = 1
         self._starts: list[tuple[int, int]] = []
-        sample = self._sample()
+        filled = [file for file in source.files if file.names]
+        width = filled[0].width(layout.columns) if filled else None
+        sample = self._sample(width or len(spec.classes or ()))
         self.classes = sample.shape[1]
         if not self.classes and len(sample):
             raise InputError(self.name, "has no columns", "pass at least two classes")
+        for file in filled:
+            self._check_width(file)
         if self.rows is not None:
             self._check_lengths(self.rows)
         self.is_empty = not len(sample)
         if self.is_empty and not allow_empty:
             raise no_rows(self.path)
-        self.dtype = self._rows.dtype if self._rows.dtype.kind == "f" else np.dtype(np.float64)
+        dtype = np.result_type(*{file.dtype(layout.columns) for file in filled or source.files})
+        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         sample = sample.astype(self.dtype, copy=False)
         finite = sample[np.isfinite(sample).all(axis=1)]
         if len(finite) and may_be_ranks(self.class_names):
@@ -440,25 +437,52 @@ class ScoreFile:
         if self.key == "repaired" and self.columns and input is None:
             self.kind = "probabilities"
         pinned = replace(
-            spec, chosen=layout, labels=None, weights=None, classes=self.class_names or spec.classes
+            spec,
+            chosen=layout,
+            labels=None,
+            labels_column=None if spec.labels is not None else spec.labels_column,
+            weights=None,
+            weights_column=None if spec.weights is not None else spec.weights_column,
+            classes=self.class_names or spec.classes,
         )
-        if spec.labels is not None:
-            pinned = replace(pinned, labels_column=None)
-        if spec.weights is not None:
-            pinned = replace(pinned, weights_column=None)
-        if isinstance(source, ArraySource):
-            pinned = replace(pinned, chosen=None, key=layout.key)
         self.opener = partial(
             open_with_spec, spec=pinned, role=role, input=self.kind, allow_empty=True
         )
         """Opens another part of the same input, here or on another machine."""
 
-    def _check_context(self, name: str) -> None:
+    def _order_in(self, file: ColumnFile) -> list[int] | None:
+        """Return the order in which whole rows of a file have the classes; None if they do."""
+        if not self._layout.are_lists or not file.names:
+            return None
+        own = file.class_names or self._spec.class_names
+        if (own is None) != (self.class_names is None):
+            raise InputError(
+                file.path,
+                f"{'names' if own else 'does not name'} its classes, unlike "
+                f"{self._source.files[0].path}",
+                "name the classes in every part",
+            )
+        if own is None or self.class_names is None:
+            return None
+        return class_order(own, self.class_names, file.path, self._spec.classes_in)
+
+    def _check_width(self, file: ColumnFile) -> None:
+        """Refuse a part with another number of classes, where its header shows it."""
+        width = file.width(self._layout.columns)
+        if width not in (None, self.classes) and file.count(self._layout.columns):
+            raise InputError(
+                file.path,
+                f"has {width} columns of {self.key} but {self._source.files[0].path} has "
+                f"{self.classes}",
+                "pass parts with the same classes",
+            )
+
+    def _check_beside(self, name: str) -> None:
         if name not in self._spec.context:
-            self._rows.check_key(name, "groups")
+            self._source.check_column(name, "groups")
             return
         try:
-            self._rows.check_key(name, "context")
+            self._source.check_column(name, "context")
         except InputError as error:
             by_column = {column: option for option, column in self._spec.others}
             if name in by_column:
@@ -522,31 +546,45 @@ class ScoreFile:
         keep_scores : bool
             Whether the scores are among the columns.
         """
-        if not isinstance(self._rows, TableRows):
+        if not self._source.is_table:
             return self
+        from cordcal.files.values import size_of
+
+        table = cast("Table", self._source)
         file = copy(self)
-        file._rows = self._rows.with_others(unify=unify, keep_scores=keep_scores)
-        file.passthrough = True
+        scores = self._layout.columns
+        if unify:
+            table.unify([name for name in table.names if name not in scores])
+        file._keep_scores = keep_scores
+        file._others = [name for name in table.names if keep_scores or name not in scores]
+        sample = next((rows.table for _, rows in table.slices(None)), None)
+        if sample is not None and len(sample):
+            file._row_bytes = max(1, size_of(sample) // len(sample))
         return file
+
+    @property
+    def passthrough(self) -> bool:
+        """Whether batches have the other columns of a table."""
+        return self._others is not None
 
     def empty_others(self) -> pyarrow.Table | None:
         """Return the other columns of a table without rows."""
-        return self._rows.empty_others() if isinstance(self._rows, TableRows) else None
+        return None if self._others is None else cast("Table", self._source).empty(self._others)
 
     @property
     def batch_rows(self) -> int:
         """How many rows a batch has, except the last."""
-        row_bytes = max(int(self.classes * self.dtype.itemsize), self._rows.row_bytes)
+        row_bytes = max(int(self.classes * self.dtype.itemsize), self._row_bytes)
         return max(1, BATCH_BYTES // row_bytes)
 
     def batches(self, rows: int | None = None) -> Iterator[Batch]:
         """Yield batches of a number of rows, by default at most 16 MiB of scores."""
         size, first = rows or self.batch_rows, 0
-        pending: list[Slice] = []
+        pending: list[_Slice] = []
         count = 0
         self._starts = []
         seen = 0
-        for part in self._rows.slices(self._labels, self._weights):
+        for part in self._slices():
             if not self._starts or self._starts[-1][1] != part.file:
                 self._starts.append((seen, part.file))
             seen += len(part)
@@ -564,6 +602,34 @@ class ScoreFile:
             first += count
         self._check_lengths(first)
 
+    def _slices(self, *, scores_only: bool = False) -> Iterator[_Slice]:
+        """Yield the rows of all files as they are stored, columns in the order of the classes."""
+        beside = () if scores_only else self._spec.beside
+        labels, weights = (None, None) if scores_only else (self._labels, self._weights)
+        keys = [*self._read_columns, *filter(None, (labels, weights)), *beside]
+        with_others = self._others is not None and not scores_only
+        done: dict[int, int] = {}
+        for file, rows in self._source.slices(None if with_others else list(dict.fromkeys(keys))):
+            first = done.get(file, 0)
+            done[file] = first + len(rows)
+            if not len(rows):
+                continue
+            with renumber_rows(first):
+                values = rows.matrix(self._read_columns)
+                truth = None if labels is None else parse_labels(rows.values(labels))
+                weight = None if weights is None else rows.numbers(weights)
+            order = self._orders[file]
+            if order is not None:
+                # Not values[:, order], whose rows are not contiguous: sums round differently.
+                values = values.take(order, axis=1)
+            others = None
+            if with_others:
+                scores = () if self._keep_scores else self._layout.columns
+                table = cast("TableSlice", rows).table
+                others = table.select([name for name in table.column_names if name not in scores])
+            context = {name: rows.values(name) for name in beside}
+            yield _Slice(file, values, truth, weight, others, context)
+
     def _check_lengths(self, rows: int) -> None:
         """Refuse separate labels or weights of another number of rows."""
         for what, vector in (("labels", self._label_file), ("weights", self._weight_file)):
@@ -579,20 +645,18 @@ class ScoreFile:
         start, file = self._starts[at]
         return self._source.paths[file], row - start
 
-    def _batch(self, parts: list[Slice], first: int) -> Batch:
+    def _batch(self, parts: list[_Slice], first: int) -> Batch:
         rows = sum(map(len, parts))
         stop = first + rows
         values = parts[0].values
+        done = 0
+        for part in parts:
+            if part.values.shape[1] != self.classes:
+                raise self._width_error(part.values.shape[1], first + done)
+            done += len(part)
         if len(parts) > 1 or values.dtype != self.dtype:
             values = large_empty((rows, self.classes), self.dtype)
-            done = 0
-            for part in parts:
-                if part.values.shape[1] != self.classes:
-                    raise self._width_error(part.values.shape[1], first + done)
-                values[done : done + len(part)] = part.values
-                done += len(part)
-        elif values.shape[1] != self.classes:
-            raise self._width_error(values.shape[1], first)
+            np.concatenate([part.values for part in parts], out=values, casting="unsafe")
         labels = None
         raw = _join([part.labels for part in parts])
         if self._label_file is not None:
@@ -635,34 +699,34 @@ class ScoreFile:
             rows=[row],
         )
 
-    def _check_label_numbers(self, labels: NumPyArray, parts: list[Slice]) -> None:
+    def _check_label_numbers(self, labels: NumPyArray, parts: list[_Slice]) -> None:
         if self.class_names is None:
             return
-        for part in {part.file: part for part in parts}.values():
-            file = 0 if self._label_file is not None else part.file
-            own = self._rows.own_names(file)
-            check_label_numbers(labels, own, self.class_names, self._source.paths[file])
+        for at in {part.file for part in parts}:
+            file = self._source.files[0 if self._label_file is not None else at]
+            own = file.class_names or self._spec.class_names
+            if self._classes and not self._layout.are_lists:
+                own = tuple(self._classes[name] for name in file.names if name in self._classes)
+            check_label_numbers(labels, own, self.class_names, file.path)
 
-    def _sample(self) -> NumPyArray:
-        """Return the first rows with a finite one among them."""
+    def _sample(self, width: int) -> NumPyArray:
+        """Return the first rows with a finite one among them; none of a width without rows."""
         first: NumPyArray | None = None
-        for part in self._rows.slices(None, None):
+        for part in self._slices(scores_only=True) if self._source.names else ():
             for start in range(0, len(part), _SAMPLE_ROWS):
                 rows = part.values[start : start + _SAMPLE_ROWS]
                 if first is None:
                     first = rows
                 if np.isfinite(rows).all(axis=1).any():
                     return rows
-        if first is not None:
-            return first
-        return np.empty((0, self._rows.width or len(self._spec.classes or ())))
+        return np.empty((0, width)) if first is None else first
 
     def read(self) -> Scores:
         """Read all rows; rows that are not whole vectors of finite numbers are refused."""
         row_bytes = self.classes * self.dtype.itemsize
         check_size(self.name, row_bytes * (self.rows or 0))
         parts, count = [], 0
-        for part in self._rows.slices(self._labels, self._weights):
+        for part in self._slices():
             count += len(part)
             check_size(self.name, row_bytes * count)
             parts.append(part)
@@ -683,7 +747,7 @@ class ScoreFile:
             weights=batch.weights,
             columns=self.columns,
             context=batch.context,
-            typed=tuple(filter(self._rows.has_type, batch.context)),
+            typed=tuple(filter(self._source.has_type, batch.context)),
         )
 
     def separate_vectors(self) -> list[dict[str, NumPyArray]]:
@@ -695,7 +759,10 @@ class ScoreFile:
             vectors["weights"] = self._weight_file
         if not vectors:
             return [{} for _ in self.paths]
-        counts = self._rows.part_rows()
+        counts = []
+        for file in self._source.files:
+            count = file.count(self._layout.columns)  # rows of text are read to be counted
+            counts.append(sum(map(len, file.slices(()))) if count is None else count)
         for what, vector in vectors.items():
             check_length(len(vector), getattr(self._spec, what), what, sum(counts))
         edges = np.cumsum(counts)[:-1]
@@ -708,7 +775,33 @@ class ScoreFile:
         self._weight_file = vectors.get("weights", self._weight_file)
 
 
-def _take(pending: list[Slice], size: int) -> tuple[list[Slice], list[Slice]]:
+@dataclass(frozen=True, eq=False)
+class _Slice:
+    """Some rows of one file: scores, and labels, weights, context and other columns if needed."""
+
+    file: int
+    values: NumPyArray
+    labels: NumPyArray | None
+    weights: NumPyArray | None
+    others: pyarrow.Table | None
+    context: Mapping[str, NumPyArray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def rows(self, start: int, stop: int) -> _Slice:
+        """Return some of the rows."""
+        if start == 0 and stop >= len(self):
+            return self
+        labels, weights = (
+            None if vector is None else vector[start:stop] for vector in (self.labels, self.weights)
+        )
+        others = None if self.others is None else self.others.slice(start, stop - start)
+        context = {name: vector[start:stop] for name, vector in self.context.items()}
+        return _Slice(self.file, self.values[start:stop], labels, weights, others, context)
+
+
+def _take(pending: list[_Slice], size: int) -> tuple[list[_Slice], list[_Slice]]:
     """Split slices after a number of rows."""
     taken, rest, count = [], [], 0
     for part in pending:
@@ -731,13 +824,6 @@ def _join(vectors: Sequence[NumPyArray | None]) -> NumPyArray | None:
     if len({array.dtype.kind in "OUS" for array in arrays}) > 1:
         arrays = [np.where(_are_missing(array), "", array.astype(str)) for array in arrays]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def join_vectors(vectors: Sequence[NumPyArray]) -> NumPyArray:
-    """Return one column of several slices; numbers next to words stay what they are."""
-    if len({vector.dtype.kind in "OUS" for vector in vectors if len(vector)}) > 1:
-        vectors = [vector.astype(object) for vector in vectors]
-    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
 
 
 def _are_missing(labels: NumPyArray, names: Sequence[str] = ()) -> npt.NDArray[np.bool_]:

@@ -1,79 +1,31 @@
-"""Tables of one or more files: Parquet, Feather, CSV and JSONL, read in slices of rows.
+"""The files of a table as one: columns by name, types unified without loss.
 
-The files of a folder are one table by name: columns are matched by their names, types are unified
-without loss before the first row is read, and a column that a file lacks is null in its rows.
-Parts of folder names such as ``date=2026-11-01`` are columns of text.
+Columns are matched by their names, types are unified before the first row is read, and a column
+that a file lacks is null in its rows.  Parts of folder names such as ``date=2026-11-01`` are
+columns of text.
 """
 
 from __future__ import annotations
 
-import io
-import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet
 
-from cordcal._errors import InputError, raise_first, row_error, warn
-from cordcal._numeric.types import NumPyArray
+from cordcal._errors import InputError, warn
+from cordcal.files.arrow import FeatherFile, ParquetFile
 from cordcal.files.columns import ColumnType, TextOptions
-from cordcal.files.disk import InputFile, check_size, first_line, limit
-from cordcal.files.text import (
-    JSON,
-    CsvFile,
-    JsonlFile,
-    TextSource,
-    WrongCell,
-    decode_json,
-    encode_json,
-    is_number,
-    parse_lists,
-    parse_numbers,
-)
+from cordcal.files.disk import InputFile, Parts, first_line
+from cordcal.files.sources import Source
+from cordcal.files.table_files import TableFile, TableSlice
+from cordcal.files.text import CsvFile, JsonlFile, TextSource
+from cordcal.files.values import JSON, encode_json, is_list, is_text
 
-# Arrow decodes this many bytes at a time; it needs several times the memory.
-SLICE_BYTES = 2**22
-# Rows that are decoded to learn how long text is.
-_PROBE_ROWS = 16
 # How Spark writes a partition value that is null.
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-
-
-def size_of(batch: pa.RecordBatch | pa.Table) -> int:
-    """Return the bytes of some rows; of views of text, whose parts Arrow does not measure, all."""
-    try:
-        return int(batch.nbytes)
-    except pa.ArrowException:
-        return int(batch.get_total_buffer_size())
-
-
-class TableFile(Protocol):
-    """One file of a table, read in slices.
-
-    Attributes
-    ----------
-    path, format : str
-        The file and its format.
-    schema : Schema
-        Its columns.
-    rows : int or None
-        How many rows it has; None if that is not known before it is read.
-    """
-
-    path: str
-    format: str
-    schema: pa.Schema
-    rows: int | None
-
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield some columns, or all, in slices of rows."""
 
 
 def open_file(file: InputFile, options: TextOptions) -> TableFile:
@@ -87,386 +39,61 @@ def open_file(file: InputFile, options: TextOptions) -> TableFile:
     return (JsonlFile if start[:1] in (b"{", b"[") else CsvFile)(file, options)
 
 
-@contextmanager
-def _readable(path: str, format: str) -> Iterator[None]:
-    """Turn errors of Arrow in the block into an `InputError`."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            path,
-            f"cannot be read as {format} ({first_line(error)})",
-            "it may be truncated: write it again",
-        ) from error
-
-
-class ParquetFile:
-    """A Parquet file, read row group by row group."""
-
-    format = "parquet"
-
-    def __init__(self, file: InputFile) -> None:
-        self.path, self._file = file.name, file
-        with _readable(self.path, "Parquet"), self._open() as opened:
-            self.schema = _checked_schema(self.path, opened.schema_arrow)
-            self.rows: int | None = opened.metadata.num_rows
-
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield some columns, or all, in slices of a few megabytes."""
-        wanted = list(self.schema.names if columns is None else columns)
-        with _readable(self.path, "Parquet"), self._open() as opened:
-            for group in range(opened.num_row_groups):
-                if not opened.metadata.row_group(group).num_rows:
-                    continue
-                size = self._slice_rows(opened, group, set(wanted))
-                for batch in opened.iter_batches(size, [group], wanted, use_threads=False):
-                    check_size(self.path, size_of(batch))
-                    # Arrow takes names as prefixes of nested ones, so select again.
-                    yield _plain(pa.Table.from_batches([batch])).select(wanted)
-
-    def _open(self) -> Any:
-        data = self._file.data
-        place = self.path if data is None else pa.BufferReader(data)
-        # The next slice is read ahead by our own thread.
-        return pyarrow.parquet.ParquetFile(place, pre_buffer=False, buffer_size=2**20)
-
-    def _slice_rows(self, opened: Any, group: int, wanted: set[str]) -> int:
-        """Return how many rows to decode at once.
-
-        A column of numbers takes what its values take.  Text may repeat one long value a million
-        times, so some rows are decoded to learn its length, and no slice could exceed the limit
-        even if every value had the length of the whole stored column.
-        """
-        described = opened.metadata.row_group(group)
-        size, longest, texts = 0, 0, set()
-        for at in range(described.num_columns):
-            column = described.column(at)
-            name = column.path_in_schema.split(".")[0]
-            if name not in wanted and column.path_in_schema not in wanted:
-                continue
-            stored = column.total_uncompressed_size
-            if column.physical_type == "BYTE_ARRAY":
-                texts.add(name if name in wanted else column.path_in_schema)
-                longest = max(longest, stored)
-                width = 4
-            else:
-                width = max(8, opened.schema.column(at).length)
-            size += max(stored, column.num_values * width)
-        per_row = size / described.num_rows
-        if texts:
-            batches = opened.iter_batches(_PROBE_ROWS, [group], sorted(texts), use_threads=False)
-            first = next(iter(batches))
-            per_row = max(per_row, size_of(first) / len(first))
-            longest *= len(texts)
-        rows = int(SLICE_BYTES / max(per_row, 1.0))
-        return max(1, min(rows, int(described.num_rows), limit() // max(longest, 1)))
-
-
-class FeatherFile:
-    """A file in Arrow's own format, read record batch by record batch."""
-
-    format = "feather"
-
-    def __init__(self, file: InputFile) -> None:
-        self.path, self._file = file.name, file
-        with _readable(self.path, "Feather"):
-            with self._open(None) as reader:
-                self.schema = _checked_schema(self.path, reader.schema)
-            self._batches = record_batches(file)
-        self.rows: int | None = sum(self._batches.rows)
-
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield some columns, or all, in slices of a few megabytes."""
-        wanted = list(self.schema.names if columns is None else columns)
-        fields = [self.schema.get_field_index(name) for name in wanted]
-        with _readable(self.path, "Feather"), self._open(fields) as reader:
-            for at, size in enumerate(self._batches.bytes):
-                check_size(self.path, size + self._batches.dictionaries)
-                batch = reader.get_batch(at)
-                batch.validate(full=True)  # offsets in a damaged file may point anywhere
-                table = _plain(pa.Table.from_batches([batch])).select(wanted)
-                size = max(1, int(SLICE_BYTES * len(table) / max(size_of(table), 1)))
-                for start in range(0, len(table), size):
-                    yield table.slice(start, size)
-
-    def _open(self, fields: list[int] | None) -> Any:
-        data = self._file.data
-        place = pa.OSFile(self.path) if data is None else pa.BufferReader(data)
-        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        return pa.ipc.open_file(place, options=options)
-
-
-@dataclass(frozen=True)
-class RecordBatches:
-    """The record batches of a Feather file, as its metadata describe them.
-
-    Attributes
-    ----------
-    rows, bytes : tuple of int
-        The rows of each batch, and its bytes in memory.
-    dictionaries : int
-        The bytes of all dictionaries.
-    """
-
-    rows: tuple[int, ...]
-    bytes: tuple[int, ...]
-    dictionaries: int
-
-
-_BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("", "<i4"), ("body", "<i8")])
-_BUFFER = np.dtype([("offset", "<i8"), ("size", "<i8")])
-# The footer and the metadata of a batch grow with the number of columns; more is damage.
-_MAX_METADATA = 2**28
-
-
-def record_batches(file: InputFile) -> RecordBatches:
-    """Read how large the record batches of a Feather file are; Arrow would decode them first.
-
-    The footer lists the place of each batch.  A batch lists its buffers; a compressed one begins
-    with the length of its content, which Arrow allocates, or -1 if it is stored as it is.
-    """
-
-    def read(place: int, size: int) -> bytes:
-        if not 0 <= size <= _MAX_METADATA or place < 0:
-            raise OSError("the metadata are damaged")
-        opened.seek(place)
-        return opened.read(size)
-
-    def measure(block: Any, *, is_dictionary: bool) -> tuple[int, int]:
-        data = read(int(block["offset"]), int(block["metadata"]))
-        # Since Arrow 0.15 the length follows four bytes of ones.
-        message = _FlatTable.root(data, 8 if data.startswith(b"\xff\xff\xff\xff") else 4)
-        batch = message.table(2)
-        if is_dictionary:
-            batch = batch.table(1)
-        buffers = batch.structs(2, _BUFFER)
-        sizes = buffers["size"].tolist()
-        if batch.place(3) is not None:
-            body = int(block["offset"]) + int(block["metadata"])
-            for at, (offset, size) in enumerate(buffers.tolist()):
-                if size:
-                    length = int.from_bytes(read(body + offset, 8), "little", signed=True)
-                    sizes[at] = size if length == -1 else length
-        return batch.integer(0), sum(sizes)
-
-    with file.open() as opened:
-        end = opened.seek(0, io.SEEK_END) - len("ARROW1") - 4
-        length = int.from_bytes(read(end, 4), "little")
-        try:
-            footer = _FlatTable.root(read(end - length, length), 0)
-            dictionaries = [
-                measure(block, is_dictionary=True)[1] for block in footer.structs(2, _BLOCK)
-            ]
-            measured = [measure(block, is_dictionary=False) for block in footer.structs(3, _BLOCK)]
-        except (struct.error, ValueError) as error:
-            raise OSError("the metadata are damaged") from error
-    rows, sizes = zip(*measured, strict=True) if measured else ((), ())
-    return RecordBatches(rows, sizes, sum(dictionaries))
-
-
-@dataclass(frozen=True)
-class _FlatTable:
-    """A table of a flatbuffer, the format of Arrow's metadata."""
-
-    data: bytes
-    at: int
-
-    @classmethod
-    def root(cls, data: bytes, start: int) -> _FlatTable:
-        return cls(data, start + struct.unpack_from("<I", data, start)[0])
-
-    def place(self, field: int) -> int | None:
-        """Return where a field is; None if it has its default."""
-        (back,) = struct.unpack_from("<i", self.data, self.at)
-        fields = self.at - back
-        if 4 + 2 * field >= struct.unpack_from("<H", self.data, fields)[0]:
-            return None
-        (offset,) = struct.unpack_from("<H", self.data, fields + 4 + 2 * field)
-        return self.at + offset if offset else None
-
-    def integer(self, field: int) -> int:
-        place = self.place(field)
-        return 0 if place is None else int(struct.unpack_from("<q", self.data, place)[0])
-
-    def table(self, field: int) -> _FlatTable:
-        place = self.place(field)
-        if place is None:
-            raise ValueError("a table is missing")
-        return _FlatTable.root(self.data, place)
-
-    def structs(self, field: int, dtype: np.dtype[Any]) -> Any:
-        """Return a vector of structs as an array."""
-        place = self.place(field)
-        if place is None:
-            return np.empty(0, dtype)
-        start = place + struct.unpack_from("<I", self.data, place)[0]
-        (count,) = struct.unpack_from("<I", self.data, start)
-        return np.frombuffer(self.data, dtype, count, start + 4)
-
-
-def _checked_schema(path: str, schema: pa.Schema) -> pa.Schema:
-    """Return a schema with plain types; refuse a name that occurs twice."""
-    names = schema.names
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, f"has two columns called {twice!r}", "give each its own name")
-    fields = [field.with_type(_plain_type(field.type)) for field in schema]
-    return pa.schema(fields, schema.metadata)
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the usual type for the same values: views, as polars writes them, become text."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    if pa.types.is_dictionary(kind):
-        plain = _plain_type(kind.value_type)
-        return kind if plain == kind.value_type else plain
-    if isinstance(kind, pa.ExtensionType):
-        return _plain_type(kind.storage_type)
-    return kind
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    for at, field in enumerate(table.schema):
-        kind = _plain_type(field.type)
-        if kind != field.type:
-            column = table.column(at)
-            if isinstance(field.type, pa.ExtensionType):
-                column = pa.chunked_array(
-                    [chunk.storage for chunk in column.chunks], field.type.storage_type
-                )
-            if pa.types.is_dictionary(column.type):
-                column = _decoded(column)
-            table = table.set_column(at, field.with_type(kind), column.cast(kind))
-    return table
-
-
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column of categories."""
-    kind = column.type.value_type
-    chunks = [
-        chunk.dictionary.cast(_plain_type(kind)).take(chunk.indices) for chunk in column.chunks
-    ]
-    return pa.chunked_array(chunks, _plain_type(kind))
-
-
-# Several files.
-
-
-class Table:
+class Table(Source):
     """The files of a table as one.
 
-    Parameters
-    ----------
-    path : str
-        The file, folder or pattern, for messages.
-    files : sequence of TableFile
-        The files, in order.
-    partitions : sequence of dict
-        The columns in the folder names of each file.
-
     Attributes
     ----------
-    names : tuple of str
-        The columns of the first file, then those that only later ones have.
     is_json, is_text : bool
         Whether columns are JSON text, or text of any kind.
     """
 
-    def __init__(
-        self,
-        path: str,
-        files: Sequence[TableFile],
-        partitions: Sequence[dict[str, str | None]],
-    ) -> None:
-        self.path, self.files = path, files
-        filled = [at for at, file in enumerate(files) if file.schema.names]
-        first = files[filled[0] if filled else 0]
+    is_table = True
+    files: Sequence[TableFile]
+
+    def __init__(self, parts: Parts, files: Sequence[TableFile]) -> None:
+        super().__init__(parts, files)
+        filled = [file for file in files if file.names] or files[:1]
+        first = filled[0]
         self.format = first.format
         self.is_json = first.format == "jsonl"
         self.is_text = first.format in ("csv", "jsonl")
-        for at in filled:
-            if files[at].format != first.format:
+        self.has_header = all(getattr(file, "has_header", True) for file in filled)
+        for file in filled:
+            if file.format != first.format:
                 raise InputError(
-                    files[at].path,
-                    f"is a {files[at].format} file but {first.path} a {first.format} file",
+                    file.path,
+                    f"is a {file.format} file but {first.path} a {first.format} file",
                     "write all parts in one format",
                 )
-            header = getattr(files[at], "has_header", None)
+            header = getattr(file, "has_header", None)
             if header != getattr(first, "has_header", None):
                 raise InputError(
-                    files[at].path,
+                    file.path,
                     f"has {'a' if header else 'no'} header, unlike {first.path}",
                     "write a header in every part, or in none",
                 )
         self._partitions = [
-            {name: value for name, value in own.items() if name not in file.schema.names}
-            for file, own in zip(files, partitions, strict=True)
+            {name: value for name, value in own.items() if name not in file.names}
+            for file, own in zip(files, map(partition_columns, parts.relative), strict=True)
         ]
-        self._types: dict[str, pa.Field] = {}
+        self._fields: dict[str, pa.Field] = {}
 
     @property
-    def has_header(self) -> bool:
-        """Whether the names of the columns come from the file."""
-        return all(getattr(file, "has_header", True) for file in self.files if file.schema.names)
+    def names(self) -> list[str]:
+        """The columns of the first file and its folder, then those that only later ones have."""
+        pairs = zip(self._partitions, self.files, strict=True)
+        return list(dict.fromkeys(name for own, file in pairs for name in (*own, *file.names)))
 
-    @property
-    def rows(self) -> int | None:
-        """How many rows there are; None if that is not known before they are read."""
-        counts = [file.rows for file in self.files]
-        return None if None in counts else sum(count or 0 for count in counts)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all columns."""
-        names: dict[str, None] = {}
-        for file, partition in zip(self.files, self._partitions, strict=True):
-            names |= dict.fromkeys([*partition, *file.schema.names])
-        return tuple(names)
-
-    def column_types(self) -> dict[str, ColumnType]:
-        """Return what each column holds; of text, judged by the first rows of each file."""
-        types: dict[str, ColumnType] = {}
-        rows = 0  # the first file with rows decides
-        for file, partition in zip(self.files, self._partitions, strict=True):
-            own: dict[str, ColumnType] = dict.fromkeys(partition, "other")
-            if isinstance(file, CsvFile | JsonlFile):
-                own |= {
-                    name: _text_type(file.sample.column(name), self.is_json)
-                    for name in file.sample.column_names
-                }
-                if not len(file.sample):  # a header alone: any column may be one of numbers
-                    own = dict.fromkeys(own, "float")
-            else:
-                own |= {field.name: _column_type(field.type) for field in file.schema}
-            for name, kind in own.items():
-                if name not in types or not rows:
-                    types[name] = kind
-            rows += len(file.sample) if isinstance(file, CsvFile | JsonlFile) else file.rows or 0
-        return types
+    @cached_property
+    def types(self) -> dict[str, ColumnType]:
+        """What each column holds; the first file with rows decides."""
+        types = super().types
+        return {name: types.get(name, "other") for name in self.names}
 
     def has_type(self, name: str) -> bool:
         """Return whether the files say if a column is text; text files and folders do not."""
-        return not self.is_text and any(name in file.schema.names for file in self.files)
-
-    def difference(self, columns: Sequence[str]) -> InputError | None:
-        """Return the error that one file has some of the columns and another has not."""
-        filled = [file for file in self.files if file.schema.names]
-        for file in filled[1:]:
-            names, expected = set(file.schema.names), set(filled[0].schema.names)
-            extra = [name for name in columns if name in names - expected]
-            missing = [name for name in columns if name in expected - names]
-            if extra or missing:
-                has = f"has the column {extra[0]!r}" if extra else ""
-                lacks = f"has no column {missing[0]!r}" if missing else ""
-                return InputError(
-                    file.path,
-                    f"{' but '.join(filter(None, (has, lacks)))}, unlike {filled[0].path}",
-                    "give every part the same columns of scores",
-                )
-        return None
+        return not self.is_text and any(name in file.names for file in self.files)
 
     def unify(self, columns: Sequence[str]) -> None:
         """Settle names and types of columns over all files, without loss, or refuse them."""
@@ -478,60 +105,65 @@ class Table:
             for field in file.schema:
                 if field.name in columns:
                     owners.setdefault(field.name, []).append((file, field))
-        filled = [file for file in self.files if file.schema.names]
-        self._types = {
+        filled = [file for file in self.files if file.names]
+        self._fields = {
             name: unified_field(name, owner, nullable=len(owner) < len(filled))
             for name, owner in owners.items()
         }
         if not self.is_json:
             _warn_of_missing(filled, owners)
 
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.Table]]:
+    def slices(self, columns: Sequence[str] | None) -> Iterator[tuple[int, TableSlice]]:
         """Yield the number of a file and a slice of its rows.
 
-        Without ``columns`` all columns, conformed if `unify` was called; JSONL rows then have the
-        keys that they have.
+        Without ``columns`` all columns, with one type each if `unify` was called; JSONL rows have
+        the keys that they have.
         """
+        names = columns
+        if columns is None and self._fields:
+            names = self.names
         for at, file in enumerate(self.files):
-            own = None
-            if columns is not None:
-                own = [name for name in columns if name in file.schema.names]
-            names = columns
-            if columns is None and self._types:
-                names = self.names
-            for table in file.slices(own):
-                yield at, self._conform(at, table, names)
+            own = None if columns is None else [name for name in columns if name in file.names]
+            for rows in file.slices(own):
+                table = self._conform(rows.table, self._partitions[at], names)
+                yield at, TableSlice(table, rows.path, rows.decimal)
 
-    def _conform(self, at: int, table: pa.Table, names: Sequence[str] | None) -> pa.Table:
-        partition = self._partitions[at]
+    def _conform(
+        self, table: pa.Table, partition: Mapping[str, str | None], names: Sequence[str] | None
+    ) -> pa.Table:
+        """Return some columns, or those that there are, with the types of the whole table."""
         if names is None and not partition:
             return table
-        rows = len(table)
-        columns, fields = [], []
+        columns: dict[str, tuple[pa.Field, Any]] = {}
         for name in [*partition, *table.column_names] if names is None else names:
-            field = self._types.get(name)
+            field = self._fields.get(name)
             if name in table.column_names:
                 column = table.column(name)
-                own = table.schema.field(name)
-                if field is not None and field.type != own.type:
+                field = field or table.schema.field(name)
+                if field.type != column.type:
                     column = column.cast(field.type)
-                field = field or own
             elif name in partition:
                 text: Any = pa.array([partition[name]], pa.string())
                 field = pa.field(name, pa.string())
                 if self.is_json:
                     text, field = encode_json(text), field.with_metadata(JSON)
-                column = pa.repeat(text[0], rows)
+                column = pa.repeat(text[0], len(table))
             else:
-                field = field or pa.field(
-                    name, pa.string(), metadata=JSON if self.is_json else None
-                )
-                column = pa.nulls(rows, field.type)
-            columns.append(column)
-            fields.append(field)
+                metadata = JSON if self.is_json else None
+                field = field or pa.field(name, pa.string(), metadata=metadata)
+                column = pa.nulls(len(table), field.type)
+            columns[name] = field, column
         if not columns:
             return table.select([])
-        return pa.table(columns, schema=pa.schema(fields))
+        fields, arrays = zip(*columns.values(), strict=True)
+        return pa.table(list(arrays), schema=pa.schema(fields))
+
+    def empty(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns without rows."""
+        fields: dict[str, pa.Field] = {}
+        for file in self.files:
+            fields |= {field.name: field for field in file.schema if field.name in names}
+        return pa.schema([fields[name] for name in names if name in fields]).empty_table()
 
 
 def partition_columns(path: str) -> dict[str, str | None]:
@@ -620,7 +252,7 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
         if types.is_dictionary(kind):  # two files seldom have the same categories
             return common_type(kind.value_type, other)
     pair = first, second
-    if all(map(_is_list, pair)):
+    if all(map(is_list, pair)):
         values = common_type(first.value_type, second.value_type)
         is_large = any(map(types.is_large_list, pair))
         return pa.large_list(values) if is_large else pa.list_(values)
@@ -640,16 +272,6 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     return pa.float64() if rounds else common
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is text, of any length."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def is_always_exact(own: pa.DataType, common: pa.DataType) -> bool:
     """Whether every value of a type is the same value of its common type with another."""
     types = pa.types
@@ -661,7 +283,7 @@ def is_always_exact(own: pa.DataType, common: pa.DataType) -> bool:
         return bool(own.bit_width <= 32)
     if types.is_integer(own) and types.is_integer(common):
         return bool(own.bit_width < common.bit_width or types.is_signed_integer(own))
-    if _is_list(own):
+    if is_list(own):
         return is_always_exact(own.value_type, common.value_type)
     return not types.is_temporal(own)  # times may overflow a finer unit
 
@@ -669,7 +291,7 @@ def is_always_exact(own: pa.DataType, common: pa.DataType) -> bool:
 def _check_cast(file: TableFile, name: str, common: pa.DataType) -> None:
     """Raise `_Conflict` if a value of a file changes when it is cast."""
     try:
-        for table in file.slices([name]):
+        for table in file.tables([name]):
             table.column(0).cast(common)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _Conflict(first_line(error)) from error
@@ -695,128 +317,3 @@ def _conflict_error(
         "columns with {option}",
         option=("passthrough", "False"),
     )
-
-
-# Columns as arrays.
-
-
-def _column_type(kind: pa.DataType) -> ColumnType:
-    types = pa.types
-    if _is_list(kind):
-        inner = kind.value_type
-        # Lists of integers are scores only if the caller names them.
-        is_floating, is_integer = types.is_floating(inner), types.is_integer(inner)
-        return "list" if is_floating else "integer list" if is_integer else "other"
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if types.is_floating(kind):
-        return "float"
-    # Decimals next to floating numbers are amounts rather than scores.
-    if types.is_integer(kind) or types.is_decimal(kind):
-        return "integer"
-    return "text" if is_text(kind) else "other"
-
-
-def _text_type(column: pa.ChunkedArray, is_json: bool) -> ColumnType:
-    texts = (text for text in column.to_pylist() if text and text.strip() and text != "null")
-    first = next(texts, "").strip()
-    if not is_json:
-        # A decimal comma is refused where the numbers are read, with the option to pass.
-        return "float" if is_number(first.replace(",", ".")) else "text"
-    if first[:1] == "[":
-        return "list" if parse_lists(pa.array([first]))[0] else "other"
-    if first[:1] == '"':
-        return "text"
-    return "float" if is_number(first) else "other"
-
-
-def number_matrix(table: pa.Table, columns: Sequence[str], path: str, decimal: str) -> NumPyArray:
-    """Return columns of numbers, or one of lists, as a matrix; null is NaN."""
-    if len(columns) == 1:
-        return _list_matrix(table, columns[0], path)
-    vectors = [number_vector(table, name, path, decimal) for name in columns]
-    dtype = np.result_type(*{vector.dtype for vector in vectors})
-    matrix = np.empty((len(table), len(columns)), dtype)
-    for at, vector in enumerate(vectors):
-        matrix[:, at] = vector
-    return matrix
-
-
-def number_vector(table: pa.Table, name: str, path: str, decimal: str = ".") -> NumPyArray:
-    """Return a column of numbers."""
-    column, field = table.column(name), table.schema.field(name)
-    if is_text(field.type):
-        try:
-            return parse_numbers(combined(column), is_json=field.metadata == JSON, decimal=decimal)
-        except WrongCell as wrong:
-            hint = "write a number, or leave the cell empty"
-            option = None
-            if "," in wrong.text and is_number(wrong.text.replace(",", ".")):
-                hint, option = "for numbers with a decimal comma pass {option}", ("decimal", ",")
-            raise InputError(
-                f"{path} ({name})",
-                "has text in a column of numbers",
-                hint,
-                rows=[wrong.row],
-                detail=f"has {wrong.text!r} in a column of numbers",
-                option=option,
-            ) from None
-    return typed_vector(column)
-
-
-def typed_vector(column: pa.ChunkedArray) -> NumPyArray:
-    """Return a column as an array."""
-    if pa.types.is_dictionary(column.type):
-        column = _decoded(column)
-    if pa.types.is_decimal(column.type):  # Arrow's own cast does not round to the nearest
-        values = column.to_pylist()
-        return np.array([np.nan if value is None else float(value) for value in values], float)
-    return np.asarray(column.to_numpy())
-
-
-def text_vector(table: pa.Table, name: str) -> NumPyArray:
-    """Return a column of words or numbers: of text, what is written there."""
-    column, field = table.column(name), table.schema.field(name)
-    if field.metadata == JSON and is_text(field.type):
-        column = pa.chunked_array([decode_json(combined(column))])
-    return typed_vector(column)
-
-
-def combined(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _list_matrix(table: pa.Table, name: str, path: str) -> NumPyArray:
-    where, column = f"{path} ({name})", combined(table.column(name))
-    hint = "pass whole vectors, one entry for each class in every row"
-    if is_text(column.type):
-        lists = parse_lists(column)
-        lengths = np.array([-1 if value is None else len(value) for value in lists])
-        column = None
-    else:
-        lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
-    width = int(lengths[0]) if len(lengths) else 0
-    raise_first(
-        row_error(lengths < 0, where, "is missing, or not a list of numbers", hint),
-        row_error(
-            (lengths >= 0) & (lengths != max(width, 0)),
-            where,
-            "has another length",
-            hint,
-            detail=lambda row: f"has {lengths[row]} entries, the rows before it {width}",
-        ),
-    )
-    if column is None:
-        return np.array(lists, dtype=np.float64).reshape(len(lists), width)
-    values = column.flatten()
-    matrix: NumPyArray = np.asarray(values.to_numpy(zero_copy_only=False))
-    return matrix.reshape(len(table), width)
-
-
-def concat_columns(parts: Iterable[NumPyArray]) -> NumPyArray:
-    """Return the values of one column of several slices; numbers next to words become words."""
-    arrays = list(parts)
-    if len({array.dtype.kind in "OUS" for array in arrays if len(array)}) > 1:
-        arrays = [array.astype(object) for array in arrays]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

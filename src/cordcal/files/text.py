@@ -14,28 +14,28 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import NumPyArray
+from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
-from cordcal.files.columns import MISSING, TextOptions, is_other_column
+from cordcal.files.columns import ColumnType, TextOptions, is_number, is_other_column
 from cordcal.files.disk import InputFile, check_size, first_line
+from cordcal.files.table_files import TableFile, check_names
+from cordcal.files.values import JSON, parse_lists
 
 # Bytes of text that are parsed at a time; a longer row is read whole.
 BLOCK_BYTES = 2**22
 # Rows that decide about the delimiter, the header and which columns hold numbers.
 SAMPLE_ROWS = 1000
-JSON = {b"text": b"json"}
-"""Metadata of a column whose text is JSON."""
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 # Files that are often taken for text, by their first bytes, and what to do with them.
@@ -153,6 +153,43 @@ class _Reader:
         self._file.close()
 
 
+class TextFile(TableFile):
+    """A file without types: every column is text.
+
+    Attributes
+    ----------
+    sample : Table
+        The first rows.
+    """
+
+    sample: pa.Table
+
+    def __init__(self, file: InputFile, options: TextOptions) -> None:
+        self.path, self.options, self.decimal = file.name, options, options.decimal
+        self._source = TextSource(file, options)
+
+    @property
+    def types(self) -> Mapping[str, ColumnType]:
+        """What each column holds, judged by the first rows."""
+        if not self.has_rows:  # a header alone: any column may be one of numbers
+            return dict.fromkeys(self.names, "float")
+        columns = zip(self.sample.column_names, self.sample.columns, strict=True)
+        return {name: self._type_of(_first_text(column)) for name, column in columns}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a row."""
+        return len(self.sample) > 0
+
+    def dtype(self, columns: Sequence[str]) -> NumPyDType:
+        """Return float64, as which numbers in text are read."""
+        return np.dtype(np.float64)
+
+    @abstractmethod
+    def _type_of(self, text: str) -> ColumnType:
+        """Return what a column holds by its first value."""
+
+
 # CSV.
 
 # A quoted cell, or one that is never closed.
@@ -161,30 +198,22 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_LINE = re.compile(rb"(?<=\n)(?=\r?\n)|\A(?=\r?\n)|(?<=\r)(?=\r)")
 
 
-class CsvFile:
-    """A CSV file: text cells, separated by commas, semicolons or tabs.
+class CsvFile(TextFile):
+    """A CSV file: text cells, separated by commas, semicolons or tabs; an empty cell is null.
 
     Attributes
     ----------
-    path : str
-        The file.
-    names : tuple of str
-        The names of the columns; positions if the file has no header.
     has_header : bool
-        Whether the first line names the columns.
-    sample : Table
-        The first rows, as text.
+        Whether the first line names the columns; otherwise they are numbered.
     """
 
     format = "csv"
-    rows: int | None = None
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
-        self.path, self._source, self.options = file.name, TextSource(file, options), options
+        super().__init__(file, options)
         start = self._source.start
         self._source.check_encoding(start.rsplit(b"\n", 1)[0], 1)
         self._delimiter = _delimiter(start, options.decimal)
-        self.names: tuple[str, ...] = ()
         self.has_header, self._skip, self._numeric = False, 0, list[int]()
         self.sample, self.schema = pa.table({}), pa.schema([])
         first: list[str] = []
@@ -192,8 +221,8 @@ class CsvFile:
         for block in self._blocks(len(start)):
             if not parts:
                 first = self._cells(block)
-                self.names = tuple(map(str, range(len(first))))
-            parts.append(self._parse(block, list(self.names)))
+                self._name_columns(map(str, range(len(first))))
+            parts.append(self._parse(block))
             if sum(map(len, parts)) > 1:  # a long row may fill the next block
                 break
         if not parts:  # a file without a line
@@ -201,12 +230,20 @@ class CsvFile:
         parsed = pa.concat_tables(parts)
         self.has_header = _has_header(self.path, first, parsed.slice(0, SAMPLE_ROWS), options)
         if self.has_header:
-            self._skip, self.names = 1, self._checked_names(first)
-            parsed = parsed.rename_columns(list(self.names)).slice(1)
+            check_names(self.path, first)
+            self._skip = 1
+            self._name_columns(first)
+            parsed = parsed.rename_columns(first).slice(1)
         self.sample = parsed.slice(0, SAMPLE_ROWS)
-        self.schema = pa.schema([(name, pa.string()) for name in self.names])
         cells = map(_first_text, self.sample.columns)
         self._numeric = [at for at, cell in enumerate(cells) if is_number(cell)]
+
+    def _name_columns(self, names: Iterable[str]) -> None:
+        self.schema = pa.schema([(name, pa.string()) for name in names])
+
+    def _type_of(self, text: str) -> ColumnType:
+        # A decimal comma is refused where the numbers are read, with the option to pass.
+        return "float" if is_number(text.replace(",", ".")) else "text"
 
     def _cells(self, block: _Block) -> list[str]:
         """Return the cells of the first row."""
@@ -214,23 +251,14 @@ class CsvFile:
         text = io.StringIO(block.data.decode(), newline="")
         return [cell.strip() for cell in next(csv.reader(text, delimiter=self._delimiter.decode()))]
 
-    def _checked_names(self, names: list[str]) -> tuple[str, ...]:
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(
-                self.path, f"has two columns called {twice!r}", "give each its own name"
-            )
-        return tuple(names)
-
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some columns, a block of rows at a time."""
         wanted = list(self.names if columns is None else columns)
         skip = self._skip
         for block in self._blocks():
             self._check_joined_rows(block)
-            table = self._parse(block, list(self.names), wanted, skip)
+            yield self._parse(block, wanted, skip)
             skip = 0
-            yield table
 
     def _check_joined_rows(self, block: _Block) -> None:
         """Refuse a quoted cell that hides rows: two quotes that belong to different cells."""
@@ -260,10 +288,10 @@ class CsvFile:
     def _blocks(self, size: int = BLOCK_BYTES) -> Iterator[_Block]:
         return _csv_blocks(self._source, self._delimiter, size)
 
-    def _parse(
-        self, block: _Block, names: list[str], wanted: list[str] | None = None, skip: int = 0
-    ) -> pa.Table:
+    def _parse(self, block: _Block, wanted: Sequence[str] | None = None, skip: int = 0) -> pa.Table:
+        """Return some columns of a block; of a sample, which has no ``wanted``, all."""
         wrong: list[Any] = []
+        names = self.names
 
         def keep_first(row: Any) -> str:
             wrong.append(row)
@@ -426,21 +454,6 @@ def _delimiter(start: bytes, decimal: str) -> bytes:
     return best
 
 
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number; unlike `float`, 1_0 is not.
-
-    Examples
-    --------
-    >>> is_number("1e-3"), is_number("1_0"), is_number("")
-    (True, False, False)
-    """
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell and cell.isascii()
-
-
 def _has_header(name: str, first: Sequence[str], sample: pa.Table, options: TextOptions) -> bool:
     """Return whether the first line names the columns; refuse a line that may be a row."""
     rows = sample.slice(1)
@@ -481,7 +494,7 @@ def _has_header(name: str, first: Sequence[str], sample: pa.Table, options: Text
 def _first_text(column: pa.ChunkedArray) -> str:
     """Return the first cell that is not empty."""
     for text in column.to_pylist():
-        if text is not None and text.strip():
+        if text is not None and text.strip() not in ("", "null"):
             return str(text.strip())
     return ""
 
@@ -496,26 +509,25 @@ _DECODER = json.JSONDecoder()
 _KEY = re.compile(rf"\s*({_STRING})\s*:\s*")
 
 
-class JsonlFile:
+class JsonlFile(TextFile):
     """A JSONL file: one object per line; every value is JSON text.
 
-    Attributes
-    ----------
-    path : str
-        The file.
-    schema : Schema
-        The keys of the first rows, or of all rows once `scan` was called.
-    sample : Table
-        The first rows.
+    The schema has the keys of the first rows, or of all rows once `scan` was called.
     """
 
     format = "jsonl"
-    rows: int | None = None
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
-        self.path, self._source, self.options = file.name, TextSource(file, options), options
+        super().__init__(file, options)
         self.sample = next(self._tables(None, 2**16), pa.table({})).slice(0, SAMPLE_ROWS)
         self.schema = self.sample.schema
+
+    def _type_of(self, text: str) -> ColumnType:
+        if text[:1] == "[":
+            return "list" if parse_lists(pa.array([text]))[0] else "other"
+        if text[:1] == '"':
+            return "text"
+        return "float" if is_number(text) else "other"
 
     def scan(self) -> None:
         """Read all keys of the file."""
@@ -524,7 +536,7 @@ class JsonlFile:
             names |= dict.fromkeys(table.column_names)
         self.schema = pa.schema([_json_field(name) for name in names])
 
-    def slices(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some keys, a block of rows at a time; without ``columns`` all that rows have."""
         return self._tables(columns)
 
@@ -653,85 +665,3 @@ def _line_blocks(source: TextSource, block_size: int) -> Iterator[list[str]]:
                 yield [text for text in block.decode().split("\n") if text and not text.isspace()]
             if not chunk:
                 return
-
-
-# Values.
-
-_NUMBERS = {int, float, type(None)}
-
-
-class WrongCell(Exception):
-    """A cell that is not a number: its row and its text."""
-
-    def __init__(self, row: int, text: str) -> None:
-        super().__init__(row, text)
-        self.row, self.text = row, text
-
-
-def parse_numbers(column: pa.Array, *, is_json: bool, decimal: str = ".") -> NumPyArray:
-    """Return text as float64; empty cells, NA and null are NaN."""
-    if is_json:
-        texts = column.to_pylist()
-        values = json.loads(f"[{','.join(text or 'null' for text in texts)}]")
-        if not set(map(type, values)) <= _NUMBERS:
-            row = next(at for at, value in enumerate(values) if type(value) not in _NUMBERS)
-            raise WrongCell(row, texts[row])
-        return _floats(values)
-    cells = pc.utf8_trim_whitespace(column)
-    if decimal == ",":
-        cells = pc.replace_substring(cells, ",", ".")
-    try:
-        return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        pass
-    missing = pc.is_in(cells, pa.array(MISSING))
-    cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
-    try:
-        return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        texts = cells.to_pylist()
-        wrong = (at for at, text in enumerate(texts) if text is not None and not is_number(text))
-        row = next(wrong, 0)
-        raise WrongCell(row, column[row].as_py()) from None
-
-
-def parse_lists(column: pa.Array) -> list[Any]:
-    """Return JSON text as lists of numbers; None where a value is not one."""
-    texts = column.to_pylist()
-    values = json.loads(f"[{','.join(text or 'null' for text in texts)}]")
-    return [
-        value if isinstance(value, list) and set(map(type, value)) <= _NUMBERS else None
-        for value in values
-    ]
-
-
-def _floats(values: list[Any]) -> NumPyArray:
-    try:
-        return np.array(values, dtype=np.float64)
-    except OverflowError:  # an integer beyond the range of float64
-        return np.array([None if value is None else float(str(value)) for value in values], float)
-
-
-def decode_json(column: pa.Array) -> pa.Array:
-    """Return JSON text as plain text: strings without quotes, null as null, others as written."""
-    is_null = pc.equal(column, "null")
-    if pc.any(is_null).as_py():
-        column = pc.if_else(is_null, pa.scalar(None, pa.string()), column)
-    quoted = pc.starts_with(column, '"')
-    if not pc.any(quoted).as_py():
-        return column
-    if pc.any(pc.match_substring(column, "\\")).as_py():
-        texts = column.to_pylist()
-        return pa.array([json.loads(text) if text and text[0] == '"' else text for text in texts])
-    return pc.if_else(quoted, pc.utf8_trim(column, '"'), column)
-
-
-def encode_json(column: pa.Array) -> pa.Array:
-    """Return text as JSON strings."""
-    if pc.any(pc.match_substring_regex(column, r'["\\\x00-\x1f]')).as_py():
-        encode = json.encoder.encode_basestring
-        return pa.array(
-            [None if text is None else encode(text) for text in column.to_pylist()], pa.string()
-        )
-    quote = pa.scalar('"')
-    return pc.binary_join_element_wise(quote, column, quote, "")

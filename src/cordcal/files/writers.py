@@ -25,8 +25,7 @@ from cordcal._numeric.types import Kind
 from cordcal.files.columns import KIND
 from cordcal.files.disk import replacing
 from cordcal.files.output import OutputFormat, OutputRows
-from cordcal.files.tables import combined, is_text, size_of
-from cordcal.files.text import JSON, decode_json, encode_json
+from cordcal.files.values import JSON, combined, decode_json, encode_json, is_text, size_of
 
 # A quarter of Arrow's default, because unfinished pages take memory.
 _PAGE_BYTES = 2**18

@@ -205,7 +205,7 @@ def _read(spec: SetSpec, file: Path, kind: Kind | None) -> Scores:
         apart = spec.labels is not None and is_file(spec.labels)
         return read_scores(
             file,
-            key=spec.key,
+            columns=spec.key,
             labels=spec.labels if apart else None,
             labels_column=None if apart else spec.labels,
             input=spec.input or kind,
