@@ -11,14 +11,8 @@ from typing import Any
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, scores
-from cordcal.files.apply import (
-    ApplyOptions,
-    CalibratedRows,
-    PartWork,
-    apply_model,
-    apply_parts,
-    pair_parts,
-)
+from cordcal.files.apply import ApplyOptions, CalibratedRows, apply_model
+from cordcal.files.parts import PartWork, apply_parts, pair_parts
 
 ROWS, CLASSES, PARTS = 1500, 20, 6
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")

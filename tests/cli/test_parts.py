@@ -203,7 +203,7 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
 @pytest.fixture
 def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return a command that was killed when it had finished two of three parts."""
-    from cordcal.files import apply as parts
+    from cordcal.files import parts
 
     note = parts._FinishedParts.add
 
@@ -257,7 +257,7 @@ def test_mistakes(call, folder: Path) -> None:
 
 
 def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cordcal.files import apply as parts
+    from cordcal.files import parts
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     done = []

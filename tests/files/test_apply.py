@@ -20,17 +20,9 @@ import pytest
 import cordcal
 from cordcal.cli import main
 from cordcal.files import open_scores
-from cordcal.files.apply import (
-    FINISHED,
-    ApplyOptions,
-    CalibratedRows,
-    PartWork,
-    RepairedRows,
-    apply_model,
-    apply_parts,
-    pair_parts,
-)
+from cordcal.files.apply import ApplyOptions, CalibratedRows, RepairedRows, apply_model
 from cordcal.files.output import NpyWriter
+from cordcal.files.parts import FINISHED, PartWork, apply_parts, pair_parts
 from errors import refused
 
 Write = Callable[..., Path]

@@ -18,8 +18,8 @@ import pytest
 
 import cordcal
 from cordcal.files import read_scores
-from cordcal.files.disk import InputFile
 from cordcal.files.arrow import record_batches
+from cordcal.files.disk import InputFile
 from errors import refused
 
 pa = pytest.importorskip("pyarrow")

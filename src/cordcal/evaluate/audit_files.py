@@ -16,7 +16,6 @@ from cordcal._numeric.types import ArrayLike, Kind, NumPyArray
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.results import Pictures
-from cordcal.files.apply import Open, Run, run_locally
 from cordcal.files.loop import (
     OnError,
     Progress,
@@ -24,6 +23,7 @@ from cordcal.files.loop import (
     original_and_prediction,
     process_batches,
 )
+from cordcal.files.parts import Open, Run, run_locally
 from cordcal.files.scores import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.repair.construction import ConstructionState, RowSummary

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,13 @@ from cordcal.files.disk import open_regular, parts_of
 from cordcal.files.kinds import (
     MIN_ROWS_TO_JUDGE,
     check_whole_vectors,
-    may_be_ranks,
     sum_deviation,
 )
 from cordcal.files.models import is_model, load
-from cordcal.files.scores import BATCH_BYTES, ScoreFile
 from cordcal.files.sources import Source, open_source, parse_labels
 
 if TYPE_CHECKING:
-    from cordcal.files.arrays import ArrayFile
+    pass
 
 # Matrices that are not scores.
 _FEATURES = ("features", "embeddings")
@@ -71,7 +69,7 @@ def inspect(
         if (graph := _GRAPH.match(head)) is not None:
             return _describe_own_output(path, "ONNX graph", graph[2][: graph[1][0]])
     source = open_source(os.fspath(path), text)
-    return _describe_table(source, text) if source.is_table else _describe_arrays(source)
+    return _describe_data(source)
 
 
 def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -119,110 +117,94 @@ def _describe_own_output(
     }
 
 
-def _describe_arrays(source: Source) -> dict[str, Any]:
-    """Describe the arrays of files, reading them in spans of rows."""
-    files = cast("Sequence[ArrayFile]", source.files)
-    first = files[0]
-    summaries = []
-    for name, shape in first.shapes.items():
-        rows = sum(file.shapes[name][0] for file in files if name in file.shapes)
-        summary = _ArraySummary(name, (rows, *shape[1:]))
-        summary.dtype = first.stored[name][1]
-        try:
-            for file in files:
-                if 0 in summary.shape or (len(shape) == 1 and name not in LABEL_NAMES):
-                    continue
-                size = max(1, BATCH_BYTES // (summary.dtype.itemsize * (*shape, 1)[1] or 1))
-                for start in range(0, file.shapes[name][0], size):
-                    summary.add(file.read(name, start, start + size))
-        except InputError as error:  # an array that is too large, or damaged
-            summary.error = str(error)
-        summaries.append(summary)
-    return _describe(source.path, source.format, first.class_names, summaries)
-
-
-def _describe_table(source: Source, text: TextOptions) -> dict[str, Any]:
-    """Describe the scores, the labels and the other columns of a table."""
-    spec = ColumnSpec(text=text)
-    layout = source.layout(spec, "scores", None)
-    columns = types = source.types
-    summaries: list[_ArraySummary] = []
-    names = None
+def _describe_data(source: Source) -> dict[str, Any]:
+    """Describe the scores and labels of files, which are read, and what else they hold."""
+    spec, first = ColumnSpec(), source.files[0]
+    types = source.types
     problems: list[str] = []
-    if isinstance(layout, InputError):
-        problems.append(str(layout))
+    names = first.class_names
+    if source.is_table:
+        layout = source.layout(spec, "scores", None)
+        matrices, vectors = {}, []
+        if isinstance(layout, InputError):
+            problems.append(str(layout))
+        else:
+            names = layout.class_names
+            matrices = {layout.key: layout.columns}
+            vectors = list(filter(None, [source.label_column(layout.key, spec)]))
     else:
-        file = ScoreFile(source, layout, spec)
-        names = file.class_names
-        summary = _ArraySummary(layout.key, (0, file.classes))
-        for batch in file.without_labels():
-            summary.add(batch.values)
-        if not may_be_ranks(names):
-            summary.top_k_problems.clear()
-        summary.shape = (summary.rows, file.classes)
-        summaries.append(summary)
-        columns = {name: kind for name, kind in types.items() if name not in layout.columns}
-    label = source.label_column("", spec)
-    if label is not None and summaries:
-        labels = _ArraySummary(label, summaries[0].shape[:1])
-        labels.add(parse_labels(source.column(label)))
-        summaries.append(labels)
-        columns = {name: kind for name, kind in columns.items() if name != label}
-    described = _describe(source.path, source.format, names, summaries)
-    entries = [{"name": name, "type": f"column of {kind}s"} for name, kind in columns.items()]
-    described["entries"] += [
-        {**entry, "type": "another column" if "other" in entry["type"] else entry["type"]}
-        for entry in entries
-    ]
-    if problems:
-        described["problems"] = problems
-    return described
-
-
-def _describe(
-    path: str, format: str, names: tuple[str, ...] | None, summaries: list[_ArraySummary]
-) -> dict[str, Any]:
-    shapes: list[tuple[int, ...]] = [
-        summary.shape for summary in summaries if len(summary.shape) == 2
-    ]
-    problems = [
-        problem for summary in summaries for problem in summary.problems(shapes, names, path)
-    ]
-    if not summaries:
+        matrices = {key: (key,) for key, kind in types.items() if kind == "list"}
+        vectors = [key for key in types if key in LABEL_NAMES and key not in matrices]
+    summaries = [_summarise(source, name, columns) for name, columns in matrices.items()]
+    shapes = [summary.shape for summary in summaries if len(summary.shape) == 2]
+    summaries += [_summarise(source, name, (name,), are_labels=True) for name in vectors]
+    for summary in summaries:
+        problems += summary.problems(shapes, names, source.path)
+    if not summaries and not problems:
         problems.append("there is no matrix of scores (rows × classes)")
+    described = {name for columns in matrices.values() for name in columns} | {*vectors}
     return {
-        "file": path,
-        "format": format,
+        "file": source.path,
+        "format": source.format,
         "class_names": None if names is None else list(names),
-        "entries": [summary.entry() for summary in summaries],
+        "entries": [
+            *(summary.entry() for summary in summaries),
+            *(_other_entry(source, name) for name in types if name not in described),
+        ],
         "problems": problems,
     }
+
+
+def _summarise(
+    source: Source, name: str, columns: Sequence[str], *, are_labels: bool = False
+) -> _ArraySummary:
+    """Read a matrix of scores or the labels, slice by slice."""
+    summary = _ArraySummary(name, are_labels=are_labels)
+    try:
+        for _, rows in source.slices(columns):
+            whole = source.is_table and not are_labels
+            values = rows.matrix(columns) if whole else rows.values(name)
+            summary.add(parse_labels(values) if are_labels else values)
+    except InputError as error:
+        if source.is_table:
+            raise
+        # An array that is too large, or damaged, leaves the others.
+        summary.error = str(error)
+    return summary
+
+
+def _other_entry(source: Source, name: str) -> dict[str, Any]:
+    """Return what is known of a vector or a column that is not read."""
+    kind = source.types[name]
+    if source.is_table:
+        return {"name": name, "type": "another column" if kind == "other" else f"column of {kind}s"}
+    dtype = _dtype_name(source.files[0].dtype((name,)))
+    return {"name": name, "shape": f"{source.rows((name,)):,} entries", "dtype": dtype}
 
 
 class _ArraySummary:
     """What `inspect` reports of one array, updated piece by piece."""
 
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
-        self.name, self.shape = name, shape
+    def __init__(self, name: str, *, are_labels: bool) -> None:
+        self.name, self.are_labels = name, are_labels
+        self.shape: tuple[int, ...] = (0,)
         self.error: str | None = None
         self.dtype: NumPyDType | None = None
-        self.rows = 0
         self.kinds: set[Kind] = set()
         self.flagged: dict[str, tuple[int, int]] = {}
         self.deviation = 0.0
         self.within_one = True
         self.top_k_problems: list[str | None] = []
-        self.vectors: list[NumPyArray] = []
+        self.labels: list[NumPyArray] = []
 
     def add(self, values: NumPyArray) -> None:
         """Update with more rows."""
         self.dtype = values.dtype
-        if values.ndim == 2:
-            if values.dtype.kind == "f" and values.size and self.name not in _FEATURES:
-                self._add_scores(values)
-        elif self.name in LABEL_NAMES:
-            self.vectors.append(values)
-        self.rows += len(values)
+        if self.are_labels:
+            self.labels.append(values)
+        elif values.dtype.kind == "f" and values.size and self.name not in _FEATURES:
+            self._add_scores(values)
+        self.shape = (self.shape[0] + len(values), *values.shape[1:])
 
     def _add_scores(self, matrix: NumPyArray) -> None:
         top = matrix.max(axis=1, keepdims=True)
@@ -247,7 +229,7 @@ class _ArraySummary:
 
     def _flag(self, what: str, flags: npt.NDArray[np.bool_]) -> None:
         if flags.any():
-            count, first = self.flagged.get(what, (0, self.rows + int(np.argmax(flags))))
+            count, first = self.flagged.get(what, (0, self.shape[0] + int(np.argmax(flags))))
             self.flagged[what] = count + int(np.count_nonzero(flags)), first
 
     @property
@@ -263,7 +245,7 @@ class _ArraySummary:
         shape = f"{size[0]} rows × {size[1]} classes" if len(size) == 2 else f"{size[0]} entries"
         entry = {"name": self.name, "shape": shape}
         if self.dtype is not None:
-            entry["dtype"] = "text" if self.dtype.kind == "U" else str(self.dtype)
+            entry["dtype"] = _dtype_name(self.dtype)
         if self.kind is not None:
             entry["kind"] = f"looks like {self.kind}"
         return entry
@@ -274,10 +256,10 @@ class _ArraySummary:
         """Return what is wrong with the array; ``shapes`` are those of the file's matrices."""
         if self.error is not None:
             return [self.error]
-        if len(self.shape) == 1:
-            if not self.vectors or not shapes:
+        if self.are_labels:
+            if not self.labels or not shapes:
                 return []
-            return _label_problems(np.concatenate(self.vectors), shapes[0], names, path)
+            return _label_problems(np.concatenate(self.labels), shapes[0], names, path)
         if self.name in _FEATURES:
             return []
         if self.dtype is not None and self.dtype.kind != "f":
@@ -300,6 +282,10 @@ class _ArraySummary:
         elif self.within_one:
             problems.append(f"{self.name} is in [0, 1] but its rows do not sum to one")
         return problems
+
+
+def _dtype_name(dtype: NumPyDType) -> str:
+    return "text" if dtype.kind == "U" else str(dtype)
 
 
 def _top_k_problem(matrix: NumPyArray, name: str) -> str | None:

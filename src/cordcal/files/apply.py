@@ -1,35 +1,30 @@
 """Apply a model to files of any size: read, predict, check every vector, write.
 
-An output appears complete or not at all.  A folder is written part by part: one file in it lists
-the finished parts with digests of their inputs, so that a later run makes only the others.
+An output appears complete or not at all.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import ClusterFailure, InputError, Interrupted
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
 from cordcal._validation.labels import group_names
 from cordcal.files.context import FileContext, count_unknown, errors_of_scores
 from cordcal.files.disk import (
     large_empty,
-    open_locked,
     replacing,
     write_to_stdout,
 )
@@ -43,7 +38,6 @@ from cordcal.files.loop import (
     read_batches,
 )
 from cordcal.files.output import (
-    SUFFIXES,
     TABLE_SUFFIXES,
     OutputFormat,
     OutputRows,
@@ -59,16 +53,8 @@ if TYPE_CHECKING:
     from cordcal.preserving import Outputs, PreservingCalibrator
     from cordcal.repair import CORD, Lift
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Open = Callable[[str], ScoreFile]
-Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
-"""Calls a function for each item, on any machine, and yields the results in order."""
-
 # 1 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**17
-FINISHED = "_cordcal.jsonl"
-"""The file in an output folder that lists its finished parts."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +84,20 @@ class Applied(Record):
     resumed: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
     uncertified: int = 0
+
+    @classmethod
+    def total(cls, classes: int, parts: Iterable[Applied]) -> Applied:
+        """Return the counts over several parts."""
+        rows = changed = resumed = uncertified = 0
+        skipped: Counter[str] = Counter()
+        unknown: Counter[str] = Counter()
+        for part in parts:
+            rows, changed = rows + part.rows, changed + part.changed
+            resumed, uncertified = resumed + part.resumed, uncertified + part.uncertified
+            skipped.update(part.skipped)
+            unknown.update(part.unknown)
+        counts = dict(sorted(skipped.items())), resumed, dict(sorted(unknown.items())), uncertified
+        return cls(rows, classes, changed, *counts)
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,28 @@ class ModelApplication(ABC):
 
     @abstractmethod
     def apply(self, rows: Rows) -> _Computed:
-        """Return the probabilities of some rows."""
+        """Return the probabilities of some rows, which keep the predictions."""
 
-    def rounded(self, repaired: NumPyArray, prediction: npt.NDArray[np.integer[Any]]) -> NumPyArray:
-        """Return the probabilities with the decimals that were asked for."""
+    def _computed(
+        self,
+        repaired: NumPyArray,
+        direct: NumPyArray,
+        prediction: npt.NDArray[np.integer[Any]],
+        extra: Mapping[str, NumPyArray],
+        **counts: Any,
+    ) -> _Computed:
+        """Return the probabilities with the decimals that were asked for, checked and counted."""
+        rule = self.model.rule_
+        repaired = self._rounded(repaired, prediction)
+        _check_predictions(repaired, prediction, rule)
+        own = direct.argmax(axis=1) if rule is None else rule.predict(direct)
+        changed = int(np.count_nonzero(own != prediction))
+        applied = Applied(len(prediction), self.model.n_classes_, changed, **counts)
+        return _Computed(repaired, direct, prediction, extra, applied)
+
+    def _rounded(
+        self, repaired: NumPyArray, prediction: npt.NDArray[np.integer[Any]]
+    ) -> NumPyArray:
         if self.options.decimals is None:
             return repaired
         decimals = check_decimals(self.options.decimals, self.dtype)
@@ -187,14 +205,13 @@ class ModelApplication(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Computed:
-    """Probabilities of a block of rows, and the predictions they keep."""
+    """Probabilities of a block of rows, the predictions they keep, and what was counted."""
 
     repaired: NumPyArray
     direct: NumPyArray
     prediction: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, NumPyArray]
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    uncertified: int = 0
+    counts: Applied
 
 
 class CalibratedRows(ModelApplication):
@@ -232,10 +249,14 @@ class CalibratedRows(ModelApplication):
         if self.options.explain:
             explanation = self.model.explain(batch.values, context=context)
             extra.update(_explanation_columns(explanation))
-        repaired = self.rounded(outputs.repaired, outputs.prediction)
-        unknown = count_unknown(context or {})
-        uncertified = self._count_uncertified(groups)
-        return _Computed(repaired, outputs.direct, outputs.prediction, extra, unknown, uncertified)
+        return self._computed(
+            outputs.repaired,
+            outputs.direct,
+            outputs.prediction,
+            extra,
+            unknown=count_unknown(context or {}),
+            uncertified=self._count_uncertified(groups),
+        )
 
     def _group_names(self, batch: Batch) -> NumPyArray | None:
         """Return the group of each row, if its column was named."""
@@ -299,7 +320,7 @@ class RepairedRows(ModelApplication):
         if self.options.explain:
             explanation = self.model.explain(original, second.values, prediction=prediction)
             extra = _explanation_columns(explanation)
-        return _Computed(self.rounded(repaired, prediction), second.values, prediction, extra)
+        return self._computed(repaired, second.values, prediction, extra)
 
 
 def application(
@@ -376,12 +397,13 @@ def apply_model(
 def _check_not_none(work: ModelApplication, applied: Applied) -> None:
     """Refuse an output without rows because all were skipped."""
     if not applied.rows and applied.skipped:
-        raise _all_skipped_error(
+        raise all_skipped_error(
             " and ".join(source.name for source in work.files.values()), applied.skipped
         )
 
 
-def _all_skipped_error(name: str, skipped: Mapping[str, int]) -> InputError:
+def all_skipped_error(name: str, skipped: Mapping[str, int]) -> InputError:
+    """Return the error that no row could be written."""
     reasons = "; ".join(f"{count:,} {reason}" for reason, count in skipped.items())
     return InputError(
         name, f"has no row that can be written ({reasons})", "fix the rows, or pass others"
@@ -414,32 +436,16 @@ def _write_rows(
 
 
 def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | None) -> Applied:
-    rows = changed = 0
-    skipped: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    uncertified = 0
-    is_begun = False
-    for batch in _applied_batches(work, writer, progress):
-        skipped += batch.skipped
-        unknown += batch.unknown
-        uncertified += batch.uncertified
-        changed += batch.changed
-        rows += batch.rows
-        if batch.rows or not is_begun:
-            writer.write(batch.encoded)
-            is_begun = True
-        del batch
-    if not is_begun:
+    applied = []
+    for encoded, counts in _applied_batches(work, writer, progress):
+        if counts.rows or not applied:
+            writer.write(encoded)
+        applied.append(counts)
+        del encoded
+    if not applied:
         writer.write(writer.encode(_no_rows(work)))
     writer.close()
-    return Applied(
-        rows,
-        work.model.n_classes_,
-        changed,
-        dict(sorted(skipped.items())),
-        unknown=dict(sorted(unknown.items())),
-        uncertified=uncertified,
-    )
+    return Applied.total(work.model.n_classes_, applied)
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:
@@ -455,57 +461,38 @@ def _no_rows(work: ModelApplication) -> OutputRows:
     empty = dict.fromkeys(beside, np.array([""]))
     classes = work.model.n_classes_
     uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
-    collected = _CollectedRows(work, 1)
     batches = tuple(Batch(0, uniform, context=empty) for _ in work.files)
-    collected.add(batches[0], work.apply(batches), work.model.rule_)
-    collected.filled = 0
-    others = None
-    if any(source.passthrough for source in work.files.values()):
-        others = next(iter(work.files.values())).empty_others()
-    return replace(collected.rows(), others=others)
-
-
-@dataclass(frozen=True, eq=False)
-class _AppliedBatch:
-    """The encoded output of one batch, and what is counted of it."""
-
-    encoded: Any
-    rows: int
-    changed: int
-    skipped: Counter[str]
-    unknown: Counter[str]
-    uncertified: int
+    rows = _output_rows(work, [(batches[0].numbers, work.apply(batches))])
+    others = next(iter(work.files.values())).empty_others()
+    return replace(rows.first(0), others=others)
 
 
 def _applied_batches(
     work: ModelApplication, writer: Writer, progress: Progress | None
-) -> Iterator[_AppliedBatch]:
+) -> Iterator[tuple[Any, Applied]]:
     """Read, apply, check and encode all batches."""
-    options = work.options
 
-    def apply_batch(box: list[Rows]) -> _AppliedBatch:
+    def apply_batch(box: list[Rows]) -> tuple[Any, Applied]:
         batches = box.pop()  # the last reference, so that it is freed before encoding
         others = _other_columns(work, batches)
         first, rows = batches[0].first, len(batches[0])
-        errors = RowErrors(work.files, options.on_error)
-        collected = _CollectedRows(work, rows)
+        errors = RowErrors(work.files, work.options.on_error)
+        blocks: list[tuple[NumPyArray, _Computed]] = []
         for start, stop in pairwise(_block_edges(*batches[0].values.shape)):
             accepted = errors.apply(tuple(batch.rows(start, stop) for batch in batches), work.apply)
             if accepted is not None:
-                collected.add(accepted[0][0], accepted[1], work.model.rule_)
+                blocks.append((accepted[0][0].numbers, accepted[1]))
             del accepted
         del batches
-        if others is not None and collected.filled != rows:
-            others = others.take(collected.numbers - first) if collected.filled else others[:0]
-        encoded = writer.encode(replace(collected.rows(), others=others))
-        return _AppliedBatch(
-            encoded,
-            collected.filled,
-            collected.changed,
-            errors.counts,
-            collected.unknown,
-            collected.uncertified,
-        )
+        counts = [computed.counts for _, computed in blocks]
+        counts.append(Applied(0, work.model.n_classes_, 0, errors.counts))
+        output = _output_rows(work, blocks) if blocks else _no_rows(work)
+        if others is not None and len(output) != rows:
+            numbers = [numbers for numbers, _ in blocks] or [np.empty(0, dtype=np.intp)]
+            others = others.take(np.concatenate(numbers) - first)
+        del blocks
+        encoded = writer.encode(replace(output, others=others))
+        return encoded, Applied.total(work.model.n_classes_, counts)
 
     # Boxes, so that the worker can drop the last reference to a batch.
     batches = read_batches(list(work.files.values()), progress)
@@ -538,300 +525,45 @@ def _block_edges(rows: int, classes: int) -> list[int]:
     return edges
 
 
-class _CollectedRows:
-    """The output rows of a batch, class by class, collected in arrays of the batch's size."""
+def _output_rows(
+    work: ModelApplication, blocks: Sequence[tuple[NumPyArray, _Computed]]
+) -> OutputRows:
+    """Return blocks and the numbers of their rows as one output."""
 
-    def __init__(self, work: ModelApplication, rows: int) -> None:
-        self._work, self._capacity = work, rows
-        self.filled = self.changed = self.uncertified = 0
-        self.unknown: Counter[str] = Counter()
-        self._matrices: dict[str, NumPyArray] = {}
-        self._vectors: dict[str, NumPyArray] = {}
+    def by_class(matrices: Sequence[NumPyArray]) -> NumPyArray:
+        rows, classes = sum(map(len, matrices)), matrices[0].shape[1]
+        joined = large_empty((classes, rows), matrices[0].dtype)
+        return np.concatenate([matrix.T for matrix in matrices], axis=1, out=joined)
 
-    @property
-    def numbers(self) -> npt.NDArray[np.intp]:
-        """The numbers of the rows in the input."""
-        return self._vectors["row"][: self.filled]
-
-    def add(self, batch: Batch, block: _Computed, rule: PredictionRule | None) -> None:
-        """Check and append a block."""
-        _check_predictions(block, rule)
-        self.unknown.update(block.unknown)
-        self.uncertified += block.uncertified
-        stop = self.filled + len(block.prediction)
-        matrices = {"repaired": block.repaired}
-        if self._work.options.with_direct:
-            matrices["direct"] = block.direct
-        for name, matrix in matrices.items():
-            if name not in self._matrices:
-                shape = (matrix.shape[1], self._capacity)
-                self._matrices[name] = large_empty(shape, matrix.dtype)
-            self._matrices[name][:, self.filled : stop] = matrix.T
-        confidence = np.take_along_axis(block.repaired, block.prediction[:, None], axis=1)[:, 0]
-        vectors = {"prediction": block.prediction, "confidence": confidence, **block.extra}
-        if self._work.options.on_error == "skip":
-            vectors["row"] = batch.numbers
-        for name, vector in vectors.items():
-            if name not in self._vectors:
-                self._vectors[name] = np.empty(self._capacity, vector.dtype)
-            self._vectors[name][self.filled : stop] = vector
-        self.filled = stop
-        direct = block.direct.argmax(axis=1) if rule is None else rule.predict(block.direct)
-        self.changed += int(np.count_nonzero(direct != block.prediction))
-
-    def rows(self) -> OutputRows:
-        """Return the rows."""
-        if not self._matrices:  # every row was refused
-            return _no_rows(self._work)
-        vectors = {name: vector[: self.filled] for name, vector in self._vectors.items()}
-        matrices = {name: matrix[:, : self.filled] for name, matrix in self._matrices.items()}
-        prediction, confidence = vectors.pop("prediction"), vectors.pop("confidence")
-        return OutputRows(prediction, confidence, matrices, vectors)
+    computed = [block for _, block in blocks]
+    extra = {
+        name: np.concatenate([block.extra[name] for block in computed])
+        for name in computed[0].extra
+    }
+    if work.options.on_error == "skip":
+        extra["row"] = np.concatenate([numbers for numbers, _ in blocks])
+    probabilities = {"repaired": by_class([block.repaired for block in computed])}
+    if work.options.with_direct:
+        probabilities["direct"] = by_class([block.direct for block in computed])
+    prediction = np.concatenate([block.prediction for block in computed])
+    confidence = np.take_along_axis(probabilities["repaired"], prediction[None], axis=0)[0]
+    return OutputRows(prediction, confidence, probabilities, extra)
 
 
-def _check_predictions(block: _Computed, rule: PredictionRule | None) -> None:
+def _check_predictions(
+    repaired: NumPyArray,
+    prediction: npt.NDArray[np.integer[Any]],
+    rule: PredictionRule | None,
+) -> None:
     """Refuse to write rows that are not probabilities, or have another prediction."""
     if rule is None:
-        unchanged = bool((block.repaired.argmax(axis=1) == block.prediction).all())
+        unchanged = bool((repaired.argmax(axis=1) == prediction).all())
     else:
-        unchanged = bool(strictly_first(block.repaired, block.prediction, rule).all())
+        unchanged = bool(strictly_first(repaired, prediction, rule).all())
     # One sum finds NaN and infinity without an array of flags.
-    if not unchanged or not np.isfinite(block.repaired.sum(dtype=np.float64)):
+    if not unchanged or not np.isfinite(repaired.sum(dtype=np.float64)):
         raise InputError(
             "model",
             "gives repaired probabilities that do not keep the predictions",
             "fit it again; if that does not help, this is a bug of cordcal",
         )
-
-
-# Folders.
-
-
-def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Run the work in this process, one item after the other."""
-    return map(function, items)
-
-
-def pair_parts(files: Sequence[ScoreFile]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the names of the parts, and the files of each as absolute paths."""
-    parts = [file.parts.files for file in files]
-    names = [file.parts.relative for file in files]
-    if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
-        raise InputError(
-            files[0].path,
-            f"and {files[1].path} have parts with different names",
-            "give the parts of the same rows the same names",
-        )
-    return names[0], [tuple(map(os.path.abspath, paths)) for paths in zip(*parts, strict=True)]
-
-
-@dataclass(frozen=True)
-class PartWork:
-    """How to repair one part: everything that a process on another machine needs.
-
-    Attributes
-    ----------
-    model : PreservingCalibrator, CORD or Lift
-        The fitted model.
-    readers : tuple of callable
-        Open a part of the scores, or of the original and the direct probabilities.
-    options : ApplyOptions
-        What to compute and write.
-    context : FileContext or None
-        The columns next to the scores that the model needs.
-    """
-
-    model: Any
-    readers: tuple[Open, ...]
-    options: ApplyOptions
-    context: FileContext | None = None
-
-    def __call__(self, part: tuple[tuple[str, ...], str]) -> dict[str, Any]:
-        """Repair a part, given as its inputs and its output, and describe what was done."""
-        paths, output = part
-        digest = input_digest(paths)
-        files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        work = application(self.model, files, self.options, self.context)
-        applied = apply_model(work, output, allow_none=True)
-        return {"input": digest, "bytes": os.path.getsize(output), **applied.to_dict()}
-
-
-def input_digest(paths: Sequence[str]) -> str:
-    """Return a digest of the contents of files."""
-    whole = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
-
-
-def apply_parts(
-    work: PartWork,
-    names: Sequence[str],
-    inputs: Sequence[tuple[str, ...]],
-    folder: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    run: Run = run_locally,
-) -> Applied:
-    """Write the repaired probabilities of each part to a file of the same name in a folder.
-
-    Parameters
-    ----------
-    work : PartWork
-        How to repair a part.
-    names : sequence of str
-        The name of each part in the folder.
-    inputs : sequence of tuple of str
-        The files of each part.
-    folder : path
-        The folder of the outputs.
-    resume : bool
-        Keep the parts that an earlier run has written from the same input, model and options.
-    overwrite : bool
-        Whether existing parts may be replaced.
-    run : callable
-        Runs the work; by default in this process, one part after the other.
-
-    Returns
-    -------
-    applied : Applied
-        Counts over all parts.
-    """
-    for name in names:
-        if Path(name).suffix.lower() not in SUFFIXES:
-            raise InputError(
-                name,
-                "has a format in which probabilities cannot be written",
-                f"name an output file with one of the suffixes {', '.join(SUFFIXES)}",
-            )
-    target = Path(folder)
-    job = describe_job(work)
-    with _finished_parts(target, names, job, resume=resume, overwrite=overwrite) as finished:
-        for name, paths in zip(names, inputs, strict=True):
-            if name in finished.parts and finished.parts[name]["input"] != input_digest(paths):
-                del finished.parts[name]
-        resumed = sum(part["rows"] for part in finished.parts.values())
-        remaining = [at for at, name in enumerate(names) if name not in finished.parts]
-        # Workers may run in another folder.
-        items = [(inputs[at], os.path.abspath(target / names[at])) for at in remaining]
-        try:
-            for at, done in zip(remaining, run(work, items), strict=True):
-                finished.add(names[at], done)
-        except (KeyboardInterrupt, ClusterFailure) as error:
-            progress = f"{len(finished.parts)} of {len(names)} parts are complete in {folder}"
-            hint = "the same command with {option} makes the others"
-            option = ("resume", "True")
-            if isinstance(error, ClusterFailure):
-                reason = f"{error.reason}; {progress}"
-                raise ClusterFailure(error.argument, reason, hint, option=option) from error
-            raise Interrupted(progress, hint, option=option) from error
-    skipped: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    for part in finished.parts.values():
-        skipped.update(part["skipped"])
-        unknown.update(part["unknown"])
-    rows, changed, uncertified = (
-        sum(part[what] for part in finished.parts.values())
-        for what in ("rows", "changed", "uncertified")
-    )
-    if not rows and skipped:
-        raise _all_skipped_error(str(folder), skipped)
-    counts = dict(sorted(skipped.items())), resumed, dict(sorted(unknown.items())), uncertified
-    return Applied(rows, work.model.n_classes_, changed, *counts)
-
-
-def describe_job(work: PartWork) -> str:
-    """Return a digest of all that an output depends on except its input."""
-    from cordcal._version import __version__
-
-    arrays, meta = work.model.to_state()
-    reading = [repr(getattr(reader, "keywords", None)) for reader in work.readers]
-    facts = [__version__, meta, asdict(work.options), reading]
-    if work.context is not None:
-        opinion = work.context.opinion
-        facts += [dict(work.context.columns), dict(work.context.unknown)]
-        facts += [] if opinion is None else [opinion.id_column, input_digest(opinion.paths)]
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(name.encode() + array.tobytes())
-    return digest.hexdigest()
-
-
-class _FinishedParts:
-    """The finished parts of a folder, in memory and in a file of it."""
-
-    def __init__(self, file: BinaryIO, job: str, parts: dict[str, dict[str, Any]]) -> None:
-        self._file, self._job, self.parts = file, job, parts
-
-    def add(self, name: str, done: dict[str, Any]) -> None:
-        self.parts[name] = done
-        self._file.write(json.dumps({"part": name, "job": self._job, **done}).encode() + b"\n")
-        self._file.flush()
-
-
-@contextmanager
-def _finished_parts(
-    folder: Path, names: Sequence[str], job: str, *, resume: bool, overwrite: bool
-) -> Iterator[_FinishedParts]:
-    if folder.exists() and not folder.is_dir():
-        raise InputError(str(folder), "is a file", "name a folder for the parts")
-    existing = _existing_files(folder)
-    foreign = sorted(existing - {*names})
-    if foreign:
-        raise InputError(
-            str(folder), f"contains other files ({foreign[0]})", "name a new or an empty folder"
-        )
-    if existing and not (overwrite or resume):
-        raise InputError(
-            str(folder),
-            f"already contains {len(existing):,} parts",
-            "pass {option} to keep those that are up to date",
-            option=("resume", "True"),
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = open_locked(folder / FINISHED)
-    if handle is None:
-        raise InputError(str(folder), "is being written by another process", "wait for it")
-    with os.fdopen(handle, "r+b") as file:
-        parts = _read_finished(file, folder, job) if resume else {}
-        parts = {name: part for name, part in parts.items() if name in set(names)}
-        file.seek(0)
-        file.truncate()
-        finished = _FinishedParts(file, job, {})
-        for name, part in parts.items():
-            finished.add(name, part)
-        yield finished
-
-
-def _existing_files(folder: Path) -> set[str]:
-    """Return the files of a folder that a reader would take for parts."""
-    if not folder.is_dir():
-        return set()
-    relative = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    return {
-        str(path)
-        for path in relative
-        if not any(name.startswith((".", "_")) for name in path.parts)
-    }
-
-
-def _read_finished(file: BinaryIO, folder: Path, job: str) -> dict[str, dict[str, Any]]:
-    """Return the parts that runs of the same job have finished and that are still there."""
-    parts: dict[str, dict[str, Any]] = {}
-    for line in file.read().splitlines(keepends=True):
-        try:
-            part = json.loads(line)
-            name, own_job, size = part.pop("part"), part.pop("job"), part["bytes"]
-            counts = {"rows", "changed", "skipped", "unknown", "uncertified"}
-            complete = {"input", *counts} <= part.keys()
-        except (ValueError, KeyError, AttributeError, TypeError):
-            continue  # the line of a killed run may be cut
-        target = folder / name
-        if complete and own_job == job and target.is_file() and target.stat().st_size == size:
-            parts[name] = part
-        else:
-            parts.pop(name, None)
-    return parts

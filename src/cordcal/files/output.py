@@ -82,6 +82,12 @@ class OutputRows:
     def __len__(self) -> int:
         return int(self.prediction.shape[0])
 
+    def first(self, rows: int) -> OutputRows:
+        """Return the first rows, without the copied columns."""
+        probabilities = {name: matrix[:, :rows] for name, matrix in self.probabilities.items()}
+        extra = {name: vector[:rows] for name, vector in self.extra.items()}
+        return OutputRows(self.prediction[:rows], self.confidence[:rows], probabilities, extra)
+
 
 class Writer(Protocol):
     """Writes rows to a file; `encode` may run on several threads, `write` may not."""

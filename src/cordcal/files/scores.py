@@ -562,11 +562,6 @@ class ScoreFile:
             file._row_bytes = max(1, size_of(sample) // len(sample))
         return file
 
-    @property
-    def passthrough(self) -> bool:
-        """Whether batches have the other columns of a table."""
-        return self._others is not None
-
     def empty_others(self) -> pyarrow.Table | None:
         """Return the other columns of a table without rows."""
         return None if self._others is None else cast("Table", self._source).empty(self._others)
