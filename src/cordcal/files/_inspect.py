@@ -251,7 +251,7 @@ class _ArraySummary:
         return entry
 
     def problems(
-        self, shapes: list[tuple[int, ...]], names: tuple[str, ...] | None, path: str
+        self, shapes: Sequence[tuple[int, ...]], names: tuple[str, ...] | None, path: str
     ) -> list[str]:
         """Return what is wrong with the array; ``shapes`` are those of the file's matrices."""
         if self.error is not None:

@@ -436,7 +436,7 @@ def _write_rows(
 
 
 def _write_batches(work: ModelApplication, writer: Writer, progress: Progress | None) -> Applied:
-    applied = []
+    applied: list[Applied] = []
     for encoded, counts in _applied_batches(work, writer, progress):
         if counts.rows or not applied:
             writer.write(encoded)

@@ -80,7 +80,7 @@ class ArrayFile(ColumnFile):
         return {key: "list" if len(shape) == 2 else "other" for key, shape in self.shapes.items()}
 
     @cached_property
-    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def class_names(self) -> tuple[str, ...] | None:
         """The class names stored in the file."""
         key = next((key for key in CLASS_NAMES if key in self.stored), None)
         return None if key is None else tuple(map(str, self.read(key).reshape(-1)))

@@ -63,7 +63,7 @@ class TableFile(ColumnFile):
     def kind(self) -> Kind | None:
         """What the file states that its scores are."""
         stored = (self.schema.metadata or {}).get(KIND.encode(), b"").decode()
-        return stored if stored in ("logits", "probabilities") else None  # type: ignore[return-value]
+        return stored if stored in ("logits", "probabilities") else None
 
     @property
     def has_rows(self) -> bool:
