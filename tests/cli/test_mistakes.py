@@ -45,15 +45,13 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             ("compare", "s.npz", "--key", "probs"),
             "no matrix called 'probs'; it has logits (400, 3)",
         ),
-        (("compare", "bare.npz"), "bare.npz does not contain labels; pass a file with --labels"),
+        (
+            ("compare", "bare.npz"),
+            "bare.npz does not contain labels; name their column, key or file with --labels",
+        ),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
         (
             ("compare", "bare.npz", "--labels", "truth"),
-            "truth is not a file; a key or column of the scores' own file is named with "
-            "--labels-column truth",
-        ),
-        (
-            ("compare", "bare.npz", "--labels-column", "truth"),
             "has no key or column called 'truth' for the labels; it has logits (400, 3)",
         ),
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
