@@ -56,8 +56,8 @@ print((folder / "replies.jsonl").read_text().splitlines()[0][:300], "…")
 #
 # .. code-block:: console
 #
-#    $ cordcal answers replies.jsonl --options ABCD --labels gold.jsonl --groups gold.jsonl \
-#        --groups-column subject --join custom_id --output scores.parquet
+#    $ cordcal answers replies.jsonl --options ABCD --labels gold.jsonl \
+#        --groups gold.jsonl:subject --join custom_id --output scores.parquet
 #    $ cordcal compare scores.parquet
 #
 # A row is a question: its ``id``, ``logprob_A`` to ``logprob_D``, the ``label``, the ``group`` and
@@ -189,7 +189,7 @@ print({name: first[name] for name in ("custom_id", "calibrated", "prediction", "
 #    $ lm_eval --model hf --model_args pretrained=NAME --tasks mmlu \
 #        --log_samples --output_path out
 #    $ cordcal answers out/NAME --output scores.parquet
-#    $ cordcal compare scores.parquet --groups-column group --report mmlu.html
+#    $ cordcal compare scores.parquet --groups group --report mmlu.html
 #
 # The harness reports two accuracies. ``acc`` takes the option with the largest log-likelihood,
 # ``acc_norm`` that with the largest log-likelihood per character. ``--normalize`` decides which

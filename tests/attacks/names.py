@@ -26,12 +26,12 @@ def trial(rng: Rng, folder: Path) -> int:
     made = folder / "model.safetensors"
     with untouched(folder, made.name, "out.csv", "page.html", f"{file}.missing"):
         command("info", path)
-        command("fit", path, "--calibrator", "vs", "--output", made, "--key", next(iter(keys)))
-        command("apply", made, path, "--key", next(iter(keys)), "--output", folder / "out.csv")
+        command("fit", path, "--calibrator", "vs", "--output", made, "--columns", next(iter(keys)))
+        command("apply", made, path, "--columns", next(iter(keys)), "--output", folder / "out.csv")
         command("info", made)
         command("audit", "--original", path, "--direct", path, "--report", folder / "page.html")
         command("info", folder / f"{file}.missing")
-        command("fit", path, "--calibrator", name(rng), "--key", name(rng))
+        command("fit", path, "--calibrator", name(rng), "--columns", name(rng))
     return 7
 
 

@@ -22,7 +22,7 @@ COMMANDS: tuple[tuple[str, int, str], ...] = (
     ("check s.npz --max nll=9", 0, "out"),
     ("check s.npz --max nll=0", 1, "out"),
     ("check s.npz --max nll=0 --json", 1, "out"),
-    ("check - --max nll=0 --junit out.xml", 1, "in out"),
+    ("check - --max nll=0 --report out.xml", 1, "in out"),
     ("audit --original s.npz --direct p.npz", 0, "out"),
     ("fit s.npz --calibrator ts --output out.safetensors", 0, "out"),
     ("apply m.safetensors s.npz", 0, "out"),

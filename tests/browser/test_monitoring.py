@@ -32,7 +32,7 @@ def pages(tmp_path_factory: Any) -> dict[str, Path]:
     assert main(["monitor", "show", str(folder / "state"), "--report", str(monitor_page)]) == 1
     scores = str(folder / "scores.npz")
     gates = ("--max", "tpcr=0", "--max", "nll=0.01", "--max", "ece.class=1%", "--min",
-             "accuracy=9%", "--max", "brier=3", "--target-error", "20%")  # fmt: skip
+             "accuracy=9%", "--max", "brier=3", "--error", "20%")  # fmt: skip
     code = main(["check", scores, "--original", scores, *gates, "--report", str(check_page)])
     assert code == 1
     return {"monitor": monitor_page, "check": check_page}

@@ -47,7 +47,7 @@ def files(tmp_path: Path) -> Path:
 
 CONVERT = (
     *("answers", "replies.jsonl", "--options", "ABCD", "--labels", "gold.jsonl"),
-    *("--groups", "gold.jsonl", "--groups-column", "subject", "--join", "custom_id"),
+    *("--groups", "gold.jsonl:subject", "--join", "custom_id"),
 )
 
 
@@ -105,7 +105,7 @@ def test_compare_prints_groups_the_worst_first(call, tmp_path: Path) -> None:
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert call("answers", "plain.jsonl", "--output", "scores.parquet")[0] == 0
     compare = ("compare", "scores.parquet", "--calibrator", "ts,vs")
-    code, output, _ = call(*compare, "--groups-column", "group")
+    code, output, _ = call(*compare, "--groups", "group")
     assert code == 0
     assert "guessing is right in 50.0 %" in " ".join(output.split())
     places = [output.index(subject) for subject in ("law", "physics", "history")]
@@ -206,10 +206,10 @@ def test_lines_say_whether_to_act(call, files: Path, suffix: str) -> None:
     held = table.iloc[rng.integers(len(table), size=1500)]
     held.to_parquet(files / "held.parquet")
     certify = ("certify", "held.parquet", "--model", "m.safetensors", "--error", "10%")
-    assert call(*certify, "--groups-column", "group")[0] == 0
-    apply = ("apply", "m.safetensors", "scores.parquet", "--groups-column", "group")
+    assert call(*certify, "--groups", "group")[0] == 0
+    apply = ("apply", "m.safetensors", "scores.parquet", "--groups", "group")
     repaired = f"repaired.{suffix}"
-    assert call(*apply, "--audit", "20%", "--output", repaired)[0] == 0
+    assert call(*apply, "--add", "audit=20%", "--output", repaired)[0] == 0
     back = ("answers", "replies.jsonl", "--with", repaired, "--output", "lines.jsonl")
     code, output, err = call(*back)
     assert code == 0, err
@@ -231,7 +231,7 @@ def test_json_has_the_counts_and_the_steps(call, files: Path) -> None:
     result = json.loads(output)
     assert (code, result["n"], result["n_failed"], result["n_emitted_other"]) == (0, ROWS, 1, 7)
     assert result["class_names"] == list("ABCD")
-    assert result["then"][0] == "cordcal compare scores.parquet --groups-column group"
+    assert result["then"][0] == "cordcal compare scores.parquet --groups group"
 
 
 def test_answers_without_labels_are_written_with_a_hint(call, files: Path) -> None:

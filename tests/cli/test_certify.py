@@ -46,7 +46,7 @@ def test_from_fit_to_a_renewed_certificate(folder: Path, call: Call) -> None:
     assert model.certificate_.caveats == ()
     assert "may go through" in call("info", "model.safetensors")[1]
 
-    arguments = ("apply", "model.safetensors", "rest.parquet", "--audit", "20%")
+    arguments = ("apply", "model.safetensors", "rest.parquet", "--add", "audit=20%")
     assert call(*arguments, "--output", "acted.parquet")[0] == 0
     acted = pd.read_parquet("acted.parquet")
     scores = acted.filter(regex="^p_").to_numpy()
@@ -56,7 +56,7 @@ def test_from_fit_to_a_renewed_certificate(folder: Path, call: Call) -> None:
 
     check = ("check", "acted.parquet", "--model", "model.safetensors", "--certify")
     assert call(*check, "violated")[0] == 0
-    assert call(*check, "renewed", "--junit", "j.xml", "--report", "page.html")[0] == 0
+    assert call(*check, "renewed", "--report", "j.xml", "--report", "page.html")[0] == 0
     suite = ElementTree.parse("j.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
     assert "the certificate is renewed" in Path("page.html").read_text()
@@ -77,7 +77,7 @@ def test_a_failed_answer_is_a_failed_test(folder: Path, call: Call, frame: pd.Da
     wrong.to_parquet("wrong.parquet")
     call("apply", "model.safetensors", "wrong.parquet", "--output", "acted.parquet")
     check = ("check", "acted.parquet", "--model", "model.safetensors", "--certify", "violated")
-    code, out, _ = call(*check, "--json", "--junit", "j.xml", "--report", "page.html")
+    code, out, _ = call(*check, "--json", "--report", "j.xml", "--report", "page.html")
     assert (code, json.loads(out)["outcome"]) == (1, "failed")
     assert ElementTree.parse("j.xml").getroot().get("failures") == "1"
     assert "the certificate is violated" in Path("page.html").read_text()
@@ -100,7 +100,7 @@ def test_a_certificate_finds_its_classes_by_name(
     for order in (["p_a", "p_b", "p_c"], ["p_c", "p_a", "p_b"]):
         acted[[*order, "label"]].to_parquet("moved.parquet")
         check = ("check", "moved.parquet", "--model", "model.safetensors", "--json")
-        out = call(*check, "--certify", "violated", "--labels-column", "label")[1]
+        out = call(*check, "--certify", "violated", "--labels", "label")[1]
         answers.append(json.loads(out)["certificate"])
     assert answers[0] == answers[1]
     assert sum(part["accepted"] for part in answers[0]["parts"]) > 0
@@ -185,8 +185,8 @@ def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     assert "29,956" in refused(
         "certify", "rest.parquet", "--model", "model.safetensors", "--error", "0.01%"
     )
-    assert "--audit" in refused(
-        "apply", "model.safetensors", "rest.parquet", "--audit", "2%", "--output", "o.csv"
+    assert "--add" in refused(
+        "apply", "model.safetensors", "rest.parquet", "--add", "audit=2%", "--output", "o.csv"
     )
     assert Path("model.safetensors").read_bytes() == before
 
@@ -196,7 +196,7 @@ def test_a_part_without_rows_has_the_same_columns(
 ) -> None:
     call(*FIT, "--certify", "2%")
     frame[:0].to_parquet("none.parquet")
-    apply = ("apply", "model.safetensors", "--audit", "2%")
+    apply = ("apply", "model.safetensors", "--add", "audit=2%")
     for name in ("none", "rest"):
         assert call(*apply, f"{name}.parquet", "--output", f"{name}_out.parquet")[0] == 0
     empty, full = pd.read_parquet("none_out.parquet"), pd.read_parquet("rest_out.parquet")
@@ -217,7 +217,7 @@ def test_compare_shows_the_share_that_may_act(
     assert shown["ts"] == [f"{100 * share:.1f}" for share in comparison.act["ts", "direct"]]
 
 
-APPLY = ("apply", "model.safetensors", "new.parquet", "--groups-column", "kind")
+APPLY = ("apply", "model.safetensors", "new.parquet", "--groups", "kind")
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def by_group(folder: Path, call: Call, frame: pd.DataFrame) -> pd.DataFrame:
     rest["kind"] = np.where(np.arange(1500) % 2, "pdf", "photo")
     rest.to_parquet("held.parquet")
     certify = ("certify", "held.parquet", "--model", "model.safetensors", "--error", "5%")
-    code, _, err = call(*certify, "--groups-column", "kind")
+    code, _, err = call(*certify, "--groups", "kind")
     assert code == 0, err
     new = rest.drop(columns="label")
     new.loc[:9, "kind"] = None
@@ -258,7 +258,7 @@ def test_apply_acts_by_group(by_group: pd.DataFrame, call: Call) -> None:
         ("jsonl", lambda path: pd.read_json(path, lines=True)),
     ):
         output = f"acted.{suffix}"
-        arguments = (*APPLY[:2], f"new.{suffix}", *APPLY[3:], "--audit", "20%", "-o", output)
+        arguments = (*APPLY[:2], f"new.{suffix}", *APPLY[3:], "--add", "audit=20%", "-o", output)
         code, _, err = call(*arguments)
         assert code == 0, err
         assert "kind is empty or not certified in 50 of 1,500 rows, which never act" in err
@@ -277,7 +277,7 @@ def test_apply_acts_by_group(by_group: pd.DataFrame, call: Call) -> None:
 def test_groups_of_arrays(by_group: pd.DataFrame, call: Call) -> None:
     kind = by_group["kind"].fillna("").to_numpy(str)
     np.savez("new.npz", logits=by_group.filter(regex="^logit_").to_numpy(), kind=kind)
-    arguments = ("apply", "model.safetensors", "new.npz", "--groups-column", "kind")
+    arguments = ("apply", "model.safetensors", "new.npz", "--groups", "kind")
     code, _, err = call(*arguments, "--output", "acted.npz")
     assert code == 0, err
     with np.load("acted.npz") as acted:
@@ -317,7 +317,7 @@ def test_groups_of_skipped_rows_and_of_numbers(by_group: pd.DataFrame, call: Cal
     held = pd.read_parquet("held.parquet").assign(kind=np.arange(1500) % 2)
     held.to_parquet("held.parquet")
     certify = ("certify", "held.parquet", "--model", "model.safetensors", "--error", "5%")
-    assert call(*certify, "--groups-column", "kind")[0] == 0
+    assert call(*certify, "--groups", "kind")[0] == 0
     numbers = held.drop(columns="label")
     for some in (1.0, np.nan):  # pandas stores whole numbers next to a null as floats
         numbers.loc[:9, "kind"] = some
@@ -332,7 +332,7 @@ def test_groups_that_apply_cannot_use(by_group: pd.DataFrame, call: Call) -> Non
     code, _, err = call(*APPLY[:3], "--output", "acted.parquet")
     assert code == 0
     assert "model.safetensors is certified by group" in err
-    assert "--groups-column" in err
+    assert "--groups" in err
     assert "act" not in pd.read_parquet("acted.parquet")
     code, _, err = call(*APPLY[:4], "sort", "--output", "x.parquet")
     assert code == 2
@@ -342,5 +342,5 @@ def test_groups_that_apply_cannot_use(by_group: pd.DataFrame, call: Call) -> Non
     call(*FIT, "--certify", "2%", "--force")
     code, _, err = call(*APPLY, "--output", "x.parquet")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "--groups-column is not used: model.safetensors has no certificate by group" in err
+    assert "--groups is not used: model.safetensors has no certificate by group" in err
     assert not Path("x.parquet").exists()

@@ -1,4 +1,4 @@
-"""``cordcal check``: exit codes, files of gates, baselines, and documents for CI."""
+"""``cordcal check``: exit codes, gates, baselines, and documents for CI."""
 
 from __future__ import annotations
 
@@ -36,26 +36,19 @@ def test_what_cannot_be_evaluated_is_code_two(folder: Path, call: Call) -> None:
     assert out == "? tpcr needs the original scores or predictions; pass --original\n"
 
 
-def test_a_file_of_gates(folder: Path, call: Call) -> None:
-    (folder / "gates.toml").write_text(
-        '[max]\nnll = 5.0\n"ece.class" = 0.9\n[min]\naccuracy = 0.3\n'
-    )
-    code, out, _ = call("check", "old.npz", "--gates", "gates.toml", "--max", "brier=2")
+def test_gates_are_checked_in_their_order(folder: Path, call: Call) -> None:
+    gates = ("--max", "nll=5", "--min", "accuracy=0.3", "--max", "ece.class=90%")
+    code, out, _ = call("check", "old.npz", *gates)
     assert code == 0
-    assert [line.split()[1] for line in out.splitlines()] == [
-        "nll",
-        "ece.class",
-        "accuracy",
-        "brier",
-    ]
+    assert [line.split()[1] for line in out.splitlines()] == ["nll", "ece.class", "accuracy"]
 
 
 def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
-    arguments = ("--max", "nll=9", "--write-baseline", "base.baseline")
+    arguments = ("--max", "nll=9", "--output", "base.baseline")
     assert call("check", "old.npz", *arguments)[0] == 0
     code, out, _ = call(
         "check", "old.npz", "--max", "nll.increase=0.2", "--baseline", "base.baseline", "--json",
-        "--junit", "junit.xml",
+        "--report", "junit.xml",
     )  # fmt: skip
     content = json.loads(out)
     assert (code, content["outcome"]) == (0, "passed")
@@ -68,32 +61,32 @@ def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
     code, _, err = call("check", "old.npz", *arguments)
     assert code == 2
     assert "base.baseline exists already; pass --force" in err
-    code, _, err = call("check", "old.npz", "--max", "nll=9", "--write-baseline", "base.json")
+    code, _, err = call("check", "old.npz", "--max", "nll=9", "--output", "base.json")
     assert code == 2
     assert ".baseline" in err
 
 
 def test_limits_in_percent_and_a_target(folder: Path, call: Call) -> None:
-    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "25%")
+    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--error", "25%")
     assert code == 0
     assert "within 0.9" in out
     assert "at most 25 % are wrong" in out
-    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "0.0001")
+    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--error", "0.0001")
     assert code == 0
     assert "no threshold" in out
     assert call("check", "cold.npz", "--max", "ece=90")[0] == 2
     assert call("check", "cold.npz", "--min", "nll=0.1")[0] == 2
-    assert call("check", "cold.npz", "--max", "ece=90%", "--target-error", "much")[0] == 2
+    assert call("check", "cold.npz", "--max", "ece=90%", "--error", "much")[0] == 2
 
 
 def test_the_certificate_has_every_fact(folder: Path, call: Call) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "old.npz").write_bytes((folder / "cold.npz").read_bytes())
-    call("check", "old.npz", "--max", "nll=9", "--write-baseline", "b.baseline")
+    call("check", "old.npz", "--max", "nll=9", "--output", "b.baseline")
     code, out, _ = call(
         "check", "sub/old.npz", "--original", "old.npz", "--max", "tpcr=0", "--max",
         "ece.class=50%", "--min", "accuracy=1%", "--baseline", "b.baseline", "--report",
-        "page.html", "--json", "--junit", "j.xml", "--target-error", "0.01%",
+        "page.html", "--json", "--report", "j.xml", "--error", "0.01%",
     )  # fmt: skip
     assert code == 0
     facts = json.loads(out)["facts"]
@@ -118,7 +111,7 @@ def test_labels_of_the_original_will_do(folder: Path, call: Call, logits: np.nda
     own = json.loads(call("check", "cold.npz", "--original", "old.npz", *gates)[1])
     assert json.loads(out)["gates"] == own["gates"]
     code, out, _ = call("check", "bare.npz", "--original", "bare.npz", "--max", "nll=9")
-    assert (code, out) == (2, "? nll needs labels; pass --labels or --labels-column\n")
+    assert (code, out) == (2, "? nll needs labels; pass --labels\n")
 
 
 def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -> None:
@@ -134,15 +127,13 @@ def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -
         ((), "gates are missing; write --max NAME=VALUE"),
         (("--max", "nll"), "gate nll is ''; write a "),
         (("--max", "auc=1"), "not a metric; use one of tpcr"),
-        (("--gates", "bad.toml"), "is not valid TOML"),
-        (("--gates", "other.toml"), r"has 'limits'; write tables \[max\] and \[min\]"),
+        (("--max", "nll=1", "--report", "r.pdf"), "a report is written with .html or .htm or .xml"),
+        (("--max", "nll=1", "--error", "1"), "--error is 1; write a share between 0 and 1"),
         (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is not the file of a baseline"),
         (("--max", "tpcr=0", "--original", "short.npz"), "both must hold the same rows"),
     ],
 )
 def test_mistakes(folder: Path, call: Call, arguments: tuple[str, ...], words: str) -> None:
-    (folder / "bad.toml").write_text("max = = 1")
-    (folder / "other.toml").write_text("[limits]\nnll = 1")
     np.savez(folder / "short.npz", logits=np.eye(3))
     code, out, err = call("check", "old.npz", *arguments)
     assert (code, out) == (2, "")
@@ -152,7 +143,7 @@ def test_mistakes(folder: Path, call: Call, arguments: tuple[str, ...], words: s
 
 
 def test_a_baseline_alone_needs_no_gate(folder: Path, call: Call) -> None:
-    code, out, err = call("check", "old.npz", "--write-baseline", "b.baseline")
+    code, out, err = call("check", "old.npz", "--output", "b.baseline")
     assert (code, out) == (0, "")
     assert "baseline written" in err
     assert (folder / "b.baseline").exists()
@@ -160,7 +151,7 @@ def test_a_baseline_alone_needs_no_gate(folder: Path, call: Call) -> None:
 
 
 def test_a_second_run_replaces_its_own_documents_only(folder: Path, call: Call) -> None:
-    documents = ("--junit", "j.xml", "--report", "page.html")
+    documents = ("--report", "j.xml", "--report", "page.html")
     for limit in ("9", "8"):
         assert call("check", "old.npz", "--max", f"nll={limit}", *documents)[0] == 0
     for name, content in (("j.xml", "<testsuite name='pytest'/>"), ("page.html", "<title>Mine")):
@@ -189,7 +180,7 @@ def test_clusters_and_ids_that_repeat(folder: Path, call: Call) -> None:
         f"u{i // 2},{p!r},{1 - p!r},{int(rng.random() > p)}" for i, p in enumerate(top.tolist())
     ]
     (folder / "p.csv").write_text("\n".join(lines))
-    options = ("check", "p.csv", "--columns", "a,b", "--labels-column", "label", "--max", "nll=9")
+    options = ("check", "p.csv", "--columns", "a,b", "--labels", "label", "--max", "nll=9")
     code, _, err = call(*options, "--id-column", "user")
     assert code == 0
     assert "100 rows repeat an id" in err

@@ -56,7 +56,7 @@ def test_the_columns_that_were_taken_are_named(call, tables: Path) -> None:
 @pytest.mark.parametrize("columns", ["score_*", "score_ant,score_bee,score_wasp"])
 def test_columns_are_the_same_for_every_command(call, tables: Path, columns: str) -> None:
     options = ("--columns", columns)
-    labels = ("--labels", "y.npy") if "," in columns else ("--labels-column", "truth")
+    labels = ("--labels", "y.npy") if "," in columns else ("--labels", "truth")
     code, _, errors = call("fit", "scored.csv", *options, *labels, *TS, "--output", "m.safetensors")
     assert code == 0, errors
     code, _, errors = call("apply", "m.safetensors", "scored.csv", *options, "--output", "o.npy")
@@ -91,7 +91,7 @@ def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
 def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     import cordcal
 
-    options = ("--columns", "ant,bee,wasp", "--labels-column", "truth")
+    options = ("--columns", "ant,bee,wasp", "--labels", "truth")
     weight = ("--weights", "importance")
     code, _, errors = call("fit", "s.csv", *options, *weight, *TS, "--output", "w.safetensors")
     assert code == 0, errors
@@ -113,7 +113,7 @@ def test_class_names_from_a_file(call, tables: Path) -> None:
     (tables / "twice.txt").write_text("ant\nbee\nbee\n")
     (tables / "names.json").write_text('["ant", "bee", "wasp"]')
     for names in ("names.txt", "names.json"):
-        options = ("--class-names", names, "--labels", "s.csv", "--labels-column", "truth")
+        options = ("--class-names", names, "--labels", "s.csv:truth")
         code, _, errors = call(
             "fit", "bare.npy", *options, *TS, "--output", "m.safetensors", "--force"
         )
@@ -139,19 +139,17 @@ def test_a_repaired_table_against_its_original(call, tables: Path) -> None:
 
 
 def test_groups_in_a_column(call, tables: Path) -> None:
-    options = ("--columns", "ant,bee,wasp", "--labels-column", "truth", "--input", "logits")
+    options = ("--columns", "ant,bee,wasp", "--labels", "truth", "--input", "logits")
     code, printed, errors = call(
-        "check", "s.csv", *options, "--groups-column", "importance", "--max", "nll.group=9"
+        "check", "s.csv", *options, "--groups", "importance", "--max", "nll.group=9"
     )
     assert code == 0, errors
     assert "✓" in printed
 
 
 def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables: Path) -> None:
-    read = ("--columns", "score_*", "--labels-column", "truth", *TS)
-    code, printed, _ = call(
-        "compare", "scored.csv", *read, "--groups-column", "importance", "--json"
-    )
+    read = ("--columns", "score_*", "--labels", "truth", *TS)
+    code, printed, _ = call("compare", "scored.csv", *read, "--groups", "importance", "--json")
     assert code == 0
     groups = json.loads(printed)["calibrators"][0]["groups"]
     assert sorted(group["name"] for group in groups) == ["1", "2", "3"]
@@ -159,7 +157,7 @@ def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables:
         truth = np.load(tables / "y.npy")
         np.savez(tables / name, logits=np.load(tables / "bare.npy"), truth=truth)
     files = ("t.npz", "--evaluation", "s.npz", "--groups", "y.npy", "--report", "r.html")
-    assert call("compare", *files, "--labels-column", "truth", *TS)[0] == 0
+    assert call("compare", *files, "--labels", "truth", *TS)[0] == 0
     page = (tables / "r.html").read_text()
     assert "t.npz, evaluated on s.npz" in page
     assert "Per group" in page
@@ -179,7 +177,7 @@ def test_labels_are_words_in_a_file_of_their_own(
     )
     options = ("--header" if head else "--no-header", *options)
     assert call("fit", "s.csv", "--labels", "words.csv", *options, "a.safetensors")[0] == 0
-    assert call("fit", "s.csv", "--labels-column", "truth", *options, "b.safetensors")[0] == 0
+    assert call("fit", "s.csv", "--labels", "truth", *options, "b.safetensors")[0] == 0
     assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
     # A word too few is counted.
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
@@ -187,7 +185,7 @@ def test_labels_are_words_in_a_file_of_their_own(
 
 
 def test_columns_that_apply_wrote_are_named_by_their_pattern(call, tables: Path) -> None:
-    labels = ("--labels-column", "truth", "--columns", "score_*")
+    labels = ("--labels", "truth", "--columns", "score_*")
     assert call("fit", "scored.csv", *labels, *TS, "--output", "m.safetensors")[0] == 0
     assert call("apply", "m.safetensors", "scored.csv", "--output", "o.csv")[0] == 0
     code, _, errors = call("check", "o.csv", "--original", "scored.csv", "--max", "tpcr=0")

@@ -290,7 +290,7 @@ def test_certify_check_and_monitor_see_the_confidence(folder, rows, call) -> Non
 
 def test_a_column_may_be_context_and_group(folder, rows, call) -> None:
     opinion = ("--second-opinion", "other.parquet")
-    by_group = ("--groups-column", "source", *opinion)
+    by_group = ("--groups", "source", *opinion)
     certify = ("certify", "new.parquet", "--model", "m.safetensors", "--error", "25%", *by_group)
     code, _, err = call(*certify)
     assert code == 0, err
@@ -405,7 +405,7 @@ def test_columns_that_are_absent_are_refused_or_named(folder, rows, call) -> Non
     code, _, err = call(*apply, *opinion, "--context-columns", "blur")
     assert code == 0
     assert "source is unknown in 300 of 300 rows" in err
-    explain = ("--explain", "--force")
+    explain = ("--add", "explanation", "--force")
     assert call(*apply, *explain, "--context-columns", "none")[0] == 0
     frame = pd.read_parquet(folder / "x.parquet")
     np.testing.assert_allclose(frame["repaired_mass"], frame["confidence"])
@@ -455,7 +455,7 @@ def test_one_row_is_one_row(folder, rows, call) -> None:
 
 
 def test_another_suffix_is_refused_with_the_right_one(folder, call) -> None:
-    check = ("check", "cal.parquet", "--write-baseline", "base.json", "--max", "ece=0.5")
+    check = ("check", "cal.parquet", "--output", "base.json", "--max", "ece=0.5")
     code, _, err = call(*check)
     assert code == 2
     assert "a baseline is written with .baseline or .safetensors; name it base.baseline" in err
@@ -482,7 +482,15 @@ def test_ids_that_do_not_match_are_named(folder, rows, call) -> None:
 
 
 def test_explanations_are_those_of_the_confidence(folder, call) -> None:
-    apply = ("apply", "m.safetensors", "new.parquet", "--output", "x.parquet", "--explain")
+    apply = (
+        "apply",
+        "m.safetensors",
+        "new.parquet",
+        "--output",
+        "x.parquet",
+        "--add",
+        "explanation",
+    )
     assert call(*apply, "--second-opinion", "other.parquet")[0] == 0
     frame = pd.read_parquet(folder / "x.parquet")
     np.testing.assert_allclose(frame["repaired_mass"], frame["confidence"])

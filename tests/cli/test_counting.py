@@ -44,7 +44,7 @@ def test_every_format(call, tmp_path: Path, model: str, kind: str, seed: int) ->
             assert sum(len(batch) for batch in written) == rows
     if kind == "npy":  # it has no labels
         return
-    where = ("--labels-column", "3") if kind == "csv" and "0,1,2" in columns else ()
+    where = ("--labels", "3") if kind == "csv" and "0,1,2" in columns else ()
     for source, rows in ((path.name, ROWS), ("parts", 3 * ROWS)):
         fit = ("fit", source, *columns, *where, "--calibrator", "ts", "--output", "f.safetensors")
         done = call(*fit, "--force", "--json")

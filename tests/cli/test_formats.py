@@ -38,7 +38,7 @@ def write(path: Path, matrix: np.ndarray, labels: np.ndarray | None, key: str = 
             ",".join('"' + str(cell).replace('"', '""') + '"' for cell in line) for line in lines
         )
         path.write_text(text + "\n")
-        return [] if labels is None else ["--labels-column", "truth"]
+        return [] if labels is None else ["--labels", "truth"]
     else:
         columns = {f"{key}_{name}": matrix[:, index] for index, name in enumerate(NAMES)}
         truth = {} if labels is None else {"label": [NAMES[label] for label in labels]}
@@ -58,7 +58,7 @@ def test_fit_and_apply(
     assert printed.splitlines()[-1].split() == ["Model", "model.safetensors"]
     out = f"out.{suffix}"
     rows = ("model.safetensors", f"new.{suffix}")
-    code, _, errors = call("apply", *rows, "--output", out, "--with-direct")
+    code, _, errors = call("apply", *rows, "--output", out, "--add", "direct")
     assert code == 0, errors
     assert "would change" in errors
     repaired = read_scores(tmp_path / out, role="repaired")
@@ -127,7 +127,7 @@ def test_explain_adds_columns_per_row(
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
     call("fit", "s.npz", "--calibrator", "irova", "--output", "m.safetensors")
     code, _, errors = call(
-        "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain", "--with-direct"
+        "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--add", "explanation,direct"
     )
     assert code == 0, errors
     with np.load(tmp_path / "o.npz") as result:
@@ -144,7 +144,9 @@ def test_explain_adds_columns_per_rank(
 ) -> None:
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
     call("fit", "s.npz", "--calibrator", "irova", "--preserve", "2", "--output", "m.safetensors")
-    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain")
+    code, _, errors = call(
+        "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--add", "explanation"
+    )
     assert code == 0, errors
     with np.load(tmp_path / "o.npz") as result:
         np.testing.assert_array_equal(result["prediction_1"], result["prediction"])

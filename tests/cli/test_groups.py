@@ -35,13 +35,13 @@ def places(text: str) -> list[int]:
 
 def test_audit_prints_them(folder, call) -> None:
     audit = ("audit", "--original", "p.npz", "--direct", "q.npz")
-    code, out, err = call(*audit, "--groups-column", "region", "--report", "a.html")
+    code, out, err = call(*audit, "--groups", "region", "--report", "a.html")
     assert code == 0, err
     assert "guessing is right in 25.0 %" in " ".join(out.split())
     assert places(out) == sorted(places(out))
     assert "Per group" in (folder / "a.html").read_text()
     assert "guessing" not in call(*audit)[1]
-    _, out, _ = call(*audit, "--groups-column", "region", "--json")
+    _, out, _ = call(*audit, "--groups", "region", "--json")
     south = json.loads(out)["groups"][0]
     assert (south["name"], south["n"]) == ("south", 100)
     data = np.load(folder / "p.npz")
@@ -54,7 +54,7 @@ def test_audit_skips_rows_with_their_groups(folder, call) -> None:
     data = dict(np.load(folder / "p.npz"))
     data["probs"][1] = np.nan
     np.savez(folder / "bad.npz", **data)
-    audit = ("audit", "--original", "bad.npz", "--direct", "q.npz", "--groups-column", "region")
+    audit = ("audit", "--original", "bad.npz", "--direct", "q.npz", "--groups", "region")
     code, out, err = call(*audit, "--on-error", "skip", "--json")
     assert code == 0, err
     counts = {group["name"]: group["n"] for group in json.loads(out)["groups"]}
@@ -70,14 +70,14 @@ def test_audit_refuses_groups_of_other_rows(folder, call) -> None:
         assert code == 2
         assert "groups" in err
     np.savez(folder / "unlabelled.npz", probs=np.load(folder / "p.npz")["probs"])
-    audit = ("audit", "--original", "unlabelled.npz", "--direct", "q.npz", "--groups", "p.npz")
-    code, _, err = call(*audit, "--groups-column", "region")
+    audit = ("audit", "--original", "unlabelled.npz", "--direct", "q.npz")
+    code, _, err = call(*audit, "--groups", "p.npz:region")
     assert code == 2
     assert "groups need labels" in " ".join(err.split()).replace(": ", " ")
 
 
 def test_check_prints_them(folder, call) -> None:
-    check = ("check", "p.npz", "--max", "nll=5", "--groups-column", "region")
+    check = ("check", "p.npz", "--max", "nll=5", "--groups", "region")
     code, out, err = call(*check)
     assert code == 0, err
     assert "guessing is right in 25.0 %" in " ".join(out.split())

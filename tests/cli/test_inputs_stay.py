@@ -22,13 +22,12 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "network_output",
-    "key", "columns", "labels_column", "decimal", "encoding", "names", "weights_column",
-    "groups_column", "cluster_column", "context_columns", "calibrator", "repair", "prefer",
-    "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
+    "columns", "decimal", "encoding", "cluster_column", "context_columns", "calibrator", "repair",
+    "prefer", "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
     "options", "join", "missing", "variants", "normalize",
     # A monitor's state is read and written; what is added to it is never written.
-    "state", "new", "id_column", "target_error", "start_from",
-    "certify", "hold_out", "audit", "error", "confidence",
+    "state", "new", "id_column", "start_from",
+    "certify", "hold_out", "add", "keep", "error", "confidence",
 }  # fmt: skip
 
 
@@ -47,7 +46,6 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     np.save(tmp_path / "w.npy", np.ones(len(labels)))
     np.save(tmp_path / "g.npy", labels % 2)
     (tmp_path / "names.txt").write_text("\n".join(names))
-    (tmp_path / "gates.toml").write_text("[max]\nnll = 9\n")
     report = softmax(logits, axis=1)
     baseline = cordcal.check(report, labels, gates=[], class_names=names).baseline
     baseline.save(tmp_path / "base.baseline")
@@ -89,10 +87,9 @@ CASES = [
     (("compare", "s.csv", *TS, "--report"), "s.csv"),
     (("compare", "s.csv", *TS, "--evaluation", "q.csv", "--report"), "q.csv"),
     (("compare", "s.csv", *TS, "--groups", "g.npy", "--report"), "g.npy"),
-    ((*CHECK, "--junit"), "s.csv"),
-    ((*CHECK, "--original", "q.csv", "--junit"), "q.csv"),
-    ((*CHECK, "--gates", "gates.toml", "--write-baseline"), "gates.toml"),
-    ((*CHECK, "--baseline", "base.baseline", "--write-baseline"), "base.baseline"),
+    ((*CHECK, "--report"), "s.csv"),
+    ((*CHECK, "--original", "q.csv", "--report"), "q.csv"),
+    ((*CHECK, "--baseline", "base.baseline", "--output"), "base.baseline"),
     (("export", "m.safetensors"), "m.safetensors"),
 ]
 
@@ -175,13 +172,13 @@ def test_two_outputs_of_one_name(call, folder: Path, second: str) -> None:
         if existing:
             (folder / "x").write_text("mine")
         before = contents(folder)
-        code, _, errors = call(*CHECK, "--junit", "x", "--write-baseline", second, "--force")
+        code, _, errors = call(*CHECK, "--report", "x", "--output", second, "--force")
         assert (code, "name of its own" in errors) == (2, True)
         assert contents(folder) == before
 
 
 def test_stdout_in_the_file_of_another_output(folder: Path, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "cordcal", *CHECK, "--junit", "x", "--force"]
+    command = [sys.executable, "-m", "cordcal", *CHECK, "--report", "x", "--force"]
     with (folder / "x").open("w") as file:
         done = subprocess.run(
             command, cwd=folder, env=environment, stdout=file, stderr=subprocess.PIPE, check=False
@@ -206,7 +203,7 @@ def test_outputs_of_other_names_are_replaced(call, folder: Path) -> None:
     for _ in range(2):
         output = ("--output", "new.safetensors", "--force")
         assert call("fit", "s.csv", *TS, *output)[0] == 0
-        outputs = ("--junit", "j.xml", "--write-baseline", "b.baseline", "--force")
+        outputs = ("--report", "j.xml", "--output", "b.baseline", "--force")
         assert call(*CHECK, "--original", "s.csv", *outputs)[0] == 0
 
 

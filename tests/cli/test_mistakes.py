@@ -42,18 +42,16 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         ),
         (("compare", "page.npz"), "page.npz is an HTML page"),
         (
-            ("compare", "s.npz", "--key", "probs"),
-            "no matrix called 'probs'; it has logits (400, 3)",
+            ("compare", "s.npz", "--columns", "probs"),
+            "has no column 'probs'; it has logits (400, 3)",
         ),
-        (("compare", "bare.npz"), "bare.npz does not contain labels; pass a file with --labels"),
+        (
+            ("compare", "bare.npz"),
+            "bare.npz does not contain labels; name their column, key or file with --labels",
+        ),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
         (
             ("compare", "bare.npz", "--labels", "truth"),
-            "truth is not a file; a key or column of the scores' own file is named with "
-            "--labels-column truth",
-        ),
-        (
-            ("compare", "bare.npz", "--labels-column", "truth"),
             "has no key or column called 'truth' for the labels; it has logits (400, 3)",
         ),
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
@@ -102,17 +100,20 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("fit", "--original", "p.npz", "--direct", "s.npz"), "negative number"),
         (("fit", "s.npz", *TS, "--original", "p.npz"), "but not both"),
         (("audit", "--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
-        (("fit", *PAIR, "--key", "direct"), "--key direct does not go with --original and"),
+        (("fit", *PAIR, "--columns", "other"), "has no column 'other'; its scores are probs"),
         (("fit", *PAIR, "--labels", "y"), "--labels y does not go with --original and --direct"),
         (
             ("audit", "--original", "both.npz", "--direct", "q.npz"),
-            "several matrices (p, q); call the one to read 'original'",
+            "several matrices of scores (p, q); choose one, as in --columns p",
         ),
         (
             ("audit", "--original", "p.npz", "--direct", "both.npz"),
-            "several matrices (p, q); call the one to read 'direct'",
+            "several matrices of scores (p, q); choose one, as in --columns p",
         ),
-        (("compare", "both.npz"), "several matrices (p, q); choose one, as in --key p"),
+        (
+            ("compare", "both.npz"),
+            "several matrices of scores (p, q); choose one, as in --columns p",
+        ),
         (("audit", "--original", "-", "--direct", "-"), "--direct is stdin, as --original is"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
         (("apply", "s.npz", "s.npz"), "s.npz is not a model file; pass one that"),
@@ -162,9 +163,9 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     assert "scores is missing" in errors
     assert "--original" not in errors
     call("fit", "--original", "p.npz", "--direct", "q.npz", "--output", "c.safetensors")
-    code, _, errors = call("apply", "c.safetensors", *PAIR, "--key", "direct")
+    code, _, errors = call("apply", "c.safetensors", *PAIR, "--columns", "other")
     assert code == 2
-    assert "--key direct does not go with --original and --direct" in errors
+    assert "has no column 'other'" in errors
     code, _, errors = call("apply", "c.safetensors", "s.npz")
     assert code == 2
     assert "holds a repair alone" in errors

@@ -77,9 +77,7 @@ def test_labels_that_come_later(call, tmp_path: Path) -> None:
     code, out, _ = call("monitor", "add", "s", "new.csv", *columns, "--id-column", "id")
     assert code == 0
     assert "300 rows wait" in out
-    code, out, _ = call(
-        "monitor", "label", "s", "late.csv", "--id-column", "id", "--labels-column", "label"
-    )
+    code, out, _ = call("monitor", "label", "s", "late.csv", "--id-column", "id")
     assert code == 0
     assert "300 labelled rows" in out
     assert "wait" not in out
@@ -156,7 +154,7 @@ def test_info_describes_the_state_of_a_monitor(call, tmp_path: Path, logits, lab
     described = json.loads(out)
     assert described["baseline_rows"] == len(labels)
     assert described["verdict"] == "cannot tell"
-    written = ("--max", "nll=9", "--write-baseline", "b.baseline")
+    written = ("--max", "nll=9", "--output", "b.baseline")
     assert call("check", "p.npz", *written)[0] == 0
     code, out, _ = call("info", "b.baseline", "--json")
     assert code == 0
@@ -241,7 +239,7 @@ def test_what_is_not_counted_is_printed(call, state: Path, tmp_path: Path) -> No
     assert code == 0
     assert "10 rows are not counted" in errors
     (tmp_path / "l.csv").write_text("id,label\nr1,0\nr2,1\nx,0\ny,0\n")
-    label = ("monitor", "label", state, "l.csv", "--id-column", "id", "--labels-column", "label")
+    label = ("monitor", "label", state, "l.csv", "--id-column", "id")
     assert call(*label, "--strict")[0] == 2
     code, _, errors = call(*label)
     assert code == 0

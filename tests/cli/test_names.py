@@ -374,7 +374,7 @@ def test_a_baseline_is_of_the_same_classes(
     call, parts: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     read = ("--input", "logits", "--max", "nll.increase=9")
-    written = ("--write-baseline", "base.baseline", "--max", "nll=9", "--input", "logits")
+    written = ("--output", "base.baseline", "--max", "nll=9", "--input", "logits")
     assert call("check", "s/a.csv", *written)[0] == 0
     code, _, errors = call("check", "s/b.csv", *read, "--baseline", "base.baseline")
     assert code == 0, errors
@@ -417,7 +417,7 @@ def test_other_columns_of_parts_are_matched_by_name(call, parts: Path) -> None:
                 assert columns["site"][:2] == ["a", "b"]
         assert call("apply", "m.safetensors", "t", "--force", "--output", "o")[0] == 0
         # Without the other columns there is nothing to disagree on.
-        dropped = ("--drop-rest", "--force", "--output", "o.csv")
+        dropped = ("--keep", "none", "--force", "--output", "o.csv")
         assert call("apply", "m.safetensors", "t", *dropped)[0] == 0
 
 

@@ -28,7 +28,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
         ("fit", "s.npz", *TS, "--output", "out"),
         ("compare", "s.npz", *TS, "--report", "out"),
         ("audit", "--original", "p.npz", "--direct", "p.npz", "--report", "out"),
-        ("check", "p.npz", "--max", "nll=9", "--junit", "out"),
+        ("check", "p.npz", "--max", "nll=9", "--report", "out.xml"),
         ("export", "m.safetensors", "out"),
     ],
     ids=lambda arguments: arguments[0],
@@ -39,7 +39,7 @@ def test_a_second_writer_is_safe(
     if arguments[0] == "export":
         pytest.importorskip("onnxruntime")
         assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
-    out, publish = folder / "out", disk.publish
+    out, publish = folder / arguments[-1], disk.publish
 
     def late(*passed: object, **options: object) -> None:
         out.write_text("theirs")
@@ -47,7 +47,7 @@ def test_a_second_writer_is_safe(
 
     monkeypatch.setattr(disk, "publish", late)
     code, _, errors = call(*arguments)
-    assert "out exists already; pass --force to replace it" in errors
+    assert f"{out.name} exists already; pass --force to replace it" in errors
     assert code == 2
     assert out.read_text() == "theirs"
     assert call(*arguments, "--force")[0] == 0
@@ -83,8 +83,8 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
         (("compare", "s.npz", *TS, "--report", "out.json"), ".html"),
         (("audit", "--original", "p.npz", "--direct", "p.npz", "--report", "out.md"), ".html"),
         (("demo", "--report", "out.png"), ".html"),
-        (("check", "p.npz", "--max", "nll=9", "--junit", "out.html"), ".xml"),
-        (("check", "p.npz", "--max", "nll=9", "--write-baseline", "out.toml"), ".baseline"),
+        (("check", "p.npz", "--max", "nll=9", "--report", "out.md"), ".html"),
+        (("check", "p.npz", "--max", "nll=9", "--output", "out.toml"), ".baseline"),
         (("export", "m.safetensors", "out.safetensors"), ".onnx"),
         (("fit", "s.npz", *TS, "--output", "out.onnx"), ".safetensors"),
         (("fit", "s.npz", *TS, "--output", "out.npz"), ".safetensors"),

@@ -99,7 +99,7 @@ def test_no_command_lets_a_name_through(
         ("info", "s.npz", "--json"),
         ("info", "k.npz"),
         ("compare", "k.npz"),
-        ("compare", "s.npz", "--key", HOSTILE),
+        ("compare", "s.npz", "--columns", HOSTILE),
         ("compare", f"no{HOSTILE}.npz"),
         ("info", f"m{HOSTILE[3:8]}.safetensors"),
     ):

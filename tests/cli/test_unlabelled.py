@@ -100,7 +100,7 @@ def test_audit_skips_rows_without_a_label(
     words = [NAMES[label] for label in labels]
     table(tmp_path / "all.csv", logits, words)
     table(tmp_path / "some.csv", logits, ["" if at in (2, 5) else w for at, w in enumerate(words)])
-    assert call("apply", model, "all.csv", "--drop-rest", "--output", "q.csv")[0] == 0
+    assert call("apply", model, "all.csv", "--keep", "none", "--output", "q.csv")[0] == 0
     audit = ("audit", "--original", "some.csv", "--direct", "q.csv", "--json")
     code, _, errors = call(*audit)
     assert code == 2

@@ -126,7 +126,7 @@ def test_groups_are_read_on_the_workers(
     for at in range(2):
         kinds = ["pdf", "photo", "fax", ""]
         np.savez(f"g/{at}.npz", logits=logits[4 * at : 4 * at + 4], kind=kinds)
-    apply = ["apply", "m.safetensors", "g", "--groups-column", "kind", "--output"]
+    apply = ["apply", "m.safetensors", "g", "--groups", "kind", "--output"]
     assert main([*apply, "here"]) == 0
     assert main([*apply, "there", "--scheduler", threads]) == 0
     assert outputs("there").keys() == outputs("here").keys()

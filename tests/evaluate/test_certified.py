@@ -89,5 +89,5 @@ def test_weights_and_bad_targets_are_refused() -> None:
     for target in (0.0, 1.0, -1.0):
         with refused("target_error"):
             lowest_certified_threshold(rows_of([0.9], [True]), target)
-    with refused("--target-error", naming="much"):
-        parse_share("much", "--target-error")
+    with refused("--error", naming="much"):
+        parse_share("much", "--error")

@@ -114,14 +114,14 @@ def test_the_same_columns_in_every_format(
     np.testing.assert_array_equal(back.values, probabilities)
 
 
-def test_names_and_scores_in_the_output(tmp_path: Path, apply: Any) -> None:
+def test_the_scores_in_the_output(tmp_path: Path, apply: Any) -> None:
     path = write(tmp_path / "s.parquet", {"id": range(ROWS), **SCORES})
-    rows = apply(path, tmp_path / "o.csv", "--names", "q.{class}", "--keep-scores", "--with-direct")
-    own = ["prediction", "prediction_name", "confidence", "q.ant", "q.bee", "q.cat"]
+    rows = apply(path, tmp_path / "o.csv", "--keep", "all", "--add", "direct")
+    own = ["prediction", "prediction_name", "confidence", "p_ant", "p_bee", "p_cat"]
     direct = [f"direct_{name}" for name in NAMES]
     assert list(rows[0]) == ["id", *NAMES, *own, *direct]
     assert [float(row["bee"]) for row in rows] == LOGITS[:, 1].tolist()
-    rows = apply(path, tmp_path / "o.parquet", "--drop-rest")
+    rows = apply(path, tmp_path / "o.parquet", "--keep", "none")
     assert "id" not in rows[0]
 
 

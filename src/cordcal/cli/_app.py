@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -114,7 +115,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     # Not from the parsed options, because parsing may fail.
     VERBOSITY.quiet, VERBOSITY.verbose, VERBOSITY.json = False, False, "--json" in words
-    with standard_streams(), _warnings_shown_once(), write_options_as(as_command_option):
+    option_format = partial(as_command_option, words=words)
+    with standard_streams(), _warnings_shown_once(), write_options_as(option_format):
         try:
             code = app(args=list(words), prog_name="cordcal", standalone_mode=False)
             with writing("stdout"):

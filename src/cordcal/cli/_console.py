@@ -18,13 +18,14 @@ import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from cordcal._errors import InputError, Interrupted, printable
 from cordcal.cli import INTERRUPTED
+from cordcal.cli._vectors import parse_vector
 
 # Replacements of printed non-ASCII characters, for terminals that cannot show them.
 _ASCII = {
@@ -411,6 +412,9 @@ BAD_INPUT = 2
 _OPTION_NAMES = {
     "calibrators": "--calibrator",
     "evaluation": "--evaluation",
+    "groups_column": "--groups",
+    "labels_column": "--labels",
+    "weights_column": "--weights",
     "input": "--input",
     "join": "--join",
     "missing": "--missing",
@@ -425,8 +429,10 @@ _OPTION_NAMES = {
     "variants": "--variants",
     "fitted_repair": "--model",
 }
+# Arguments of the library that are one option with the file that has the column.
+_COLUMNS_OF_FILES = ("groups_column", "labels_column", "weights_column")
 # Arguments of the library that are flags without a value here.
-_SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--drop-rest"}
+_SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--keep none"}
 _SYSTEM_REASONS = {
     errno.ENOENT: "does not exist",
     errno.EACCES: "cannot be read or written: permission denied",
@@ -476,8 +482,10 @@ class Problem:
         return {**asdict(self), "rows": list(self.rows)}
 
 
-def as_command_option(name: str, value: str) -> str:
+def as_command_option(name: str, value: str, words: Sequence[str] = ()) -> str:
     """Return an argument of the library and its value as an option of the command.
+
+    ``words`` is the command line: a column is proposed of the file that it names.
 
     Examples
     --------
@@ -485,6 +493,8 @@ def as_command_option(name: str, value: str) -> str:
     ('--input logits', '--force')
     >>> as_command_option("header", "False")
     '--no-header'
+    >>> as_command_option("labels_column", "y", ["fit", "s.npz", "--labels", "y.csv"])
+    '--labels y.csv:y'
     >>> as_command_option("context", "month"), as_command_option("context", "second opinion")
     ('--context-columns month', '--second-opinion')
     """
@@ -495,6 +505,9 @@ def as_command_option(name: str, value: str) -> str:
     if name == "header":
         return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
+    if name in _COLUMNS_OF_FILES and option in words[:-1]:
+        file = parse_vector(words[words.index(option) + 1]).file
+        value = value if file is None else f"{file}:{value}"
     if "*" in value:  # unquoted, a shell would expand it to file names
         value = shlex.quote(value)
     return _SWITCHES.get(name, f"{option} {value}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal.evaluate.results import FileDigest
@@ -32,14 +33,16 @@ INPUTS = (
     "class_names",
     "groups",
     "second_opinion",
-    "gates",
     "baseline",
     "behind",
     "examples",
 )
 """Arguments that name files to read."""
-OUTPUTS = ("output", "report", "write_baseline", "junit")
+OUTPUTS = ("output", "report")
 """Arguments that name files to write."""
+
+_VECTORS = ("labels", "weights", "groups")
+"""Inputs that may name a column instead."""
 
 _Key = tuple[Any, ...]
 
@@ -78,7 +81,7 @@ def check_files(options: Mapping[str, Any], option_names: Mapping[str, str]) -> 
             _NamedPath(option_names[name], str(path))
             for name in names
             if options.get(name)
-            for path in (options[name] if isinstance(options[name], list) else [options[name]])
+            for path in _paths(name, options[name])
         ]
         for names in (INPUTS, OUTPUTS)
     )
@@ -94,6 +97,14 @@ def check_files(options: Mapping[str, Any], option_names: Mapping[str, str]) -> 
         for source in inputs:
             _check_not_in_input_folder(output, source)
     _check_distinct(outputs)
+
+
+def _paths(name: str, value: Any) -> list[Any]:
+    """Return the paths in the value of an option."""
+    if name in _VECTORS:
+        file = parse_vector(value).file
+        return [] if file is None else [file]
+    return value if isinstance(value, list) else [value]
 
 
 def _check_not_an_input(

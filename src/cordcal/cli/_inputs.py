@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cordcal._errors import InputError
 from cordcal.cli._console import counted_progress, echo_error, echo_info, echo_skipped
 from cordcal.cli._options import ContextOptions, InputKind, InputOptions
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes, Kind, NumPyArray
@@ -101,31 +102,43 @@ def require_labels(scores: Scores) -> Classes:
         raise InputError(
             scores.path,
             "does not contain labels",
-            "pass a file with --labels, or their key or column with --labels-column",
+            "name their column, key or file with --labels",
         )
     return scores.labels
 
 
 def read_groups(
-    path: str | None,
-    column: str | None,
+    groups: str | None,
     scores: str | Sequence[str],
     rows: Classes | None = None,
     *,
     inputs: InputOptions,
 ) -> Any:
-    """Return the group of each row, from a separate file or from a column of the scores.
+    """Return the group of each row, from a column of the scores or a separate file."""
+    file, column = parse_vector(groups)
+    return read_column(column, scores, rows, inputs=inputs, file=file)
+
+
+def read_column(
+    name: str | None,
+    scores: str | Sequence[str],
+    rows: Classes | None = None,
+    *,
+    inputs: InputOptions,
+    file: str | None = None,
+) -> Any:
+    """Return a column or key of the scores, or a vector of a separate file; None without either.
 
     ``rows`` are the rows of the scores that were not skipped.
     """
-    if path is None and column is None:
+    if name is None and file is None:
         return None
     from cordcal.files.sources import read_vector
 
-    groups = read_vector(path or scores, column, text=inputs.text_options())
-    if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
-        return groups
-    return groups[rows]
+    values = read_vector(file or scores, name, text=inputs.text_options())
+    if rows is None or len(values) <= rows[-1]:  # refused later, by the function that uses them
+        return values
+    return values[rows]
 
 
 def read_context(
@@ -341,15 +354,14 @@ def open_pair(
 
 
 def _check_patterns_match(patterns: tuple[str, ...], *files: ScoreFile) -> None:
-    """Refuse ``--columns`` that match neither of two tables."""
+    """Refuse ``--columns`` that match neither of two files."""
     from cordcal.files.columns import matching
 
-    tables = [file for file in files if file.columns]
-    if tables and not any(matching(patterns, file.columns) for file in tables):
+    if not any(matching(patterns, file.columns or (file.key,)) for file in files):
         raise InputError(
-            tables[0].path,
+            files[0].path,
             f"has no column {', '.join(patterns)!r}",
-            f"its scores are {_list_columns(tables[0].columns)}",
+            f"its scores are {_list_columns(files[0].columns or (files[0].key,))}",
         )
 
 

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from cordcal._errors import InputError
 from cordcal.cli._console import VERBOSITY, echo, problem_from_interrupt, report_problem
 from cordcal.cli._files import check_files
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal.files.columns import ColumnSpec, TextOptions
@@ -59,11 +60,11 @@ ReportOption = Annotated[
 ]
 GroupsOption = Annotated[
     str | None,
-    typer.Option("--groups", metavar="FILE", help="File with the group of each row."),
-]
-GroupsColumnOption = Annotated[
-    str | None,
-    typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
+    typer.Option(
+        "--groups",
+        metavar="NAME|FILE",
+        help="Column or key of the groups, or their file; FILE:NAME for a column of it.",
+    ),
 ]
 ClusterColumnOption = Annotated[
     str | None,
@@ -188,29 +189,32 @@ def check_on_error(choice: str) -> OnError:
 class InputOptions:
     """Values of the options that locate a command's inputs; None if not used."""
 
-    key: Annotated[
-        str | None,
-        typer.Option("--key", help="Key or list column of the scores."),
-    ] = None
     columns: Annotated[
         str | None,
-        typer.Option("--columns", help="Columns of the scores, one per class: a,b,… or 'score_*'."),
+        typer.Option(
+            "--columns",
+            metavar="NAMES",
+            help="Key or column of the scores, or one column per class: a,b,… or 'score_*'.",
+        ),
     ] = None
     class_names: Annotated[
         str | None,
         typer.Option("--class-names", metavar="FILE", help="File with one class name per line."),
     ] = None
     labels: Annotated[
-        str | None, typer.Option("--labels", metavar="FILE", help="File of labels.")
-    ] = None
-    labels_column: Annotated[
         str | None,
-        typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels."),
+        typer.Option(
+            "--labels",
+            metavar="NAME|FILE",
+            help="Column or key of the labels, or their file; FILE:NAME for a column of it.",
+        ),
     ] = None
     weights: Annotated[
         str | None,
         typer.Option(
-            "--weights", metavar="NAME|FILE", help="Column or key of the weights, or their file."
+            "--weights",
+            metavar="NAME|FILE",
+            help="Column or key of the weights, or their file; FILE:NAME for a column of it.",
         ),
     ] = None
     header: Annotated[
@@ -238,6 +242,21 @@ class InputOptions:
             used["--header" if self.header else "--no-header"] = ""
         return used
 
+    def arguments(self) -> dict[str, object]:
+        """Return the options that were used as arguments of `cordcal.files.read_scores`."""
+        labels, weights = parse_vector(self.labels), parse_vector(self.weights)
+        arguments = {
+            "columns": self.columns,
+            "labels": labels.file,
+            "labels_column": labels.column,
+            "weights": weights.file,
+            "weights_column": weights.column,
+            "header": self.header,
+            "decimal": self.decimal,
+            "encoding": self.encoding,
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
+
     def text_options(self) -> TextOptions:
         """Return how text files are read."""
         from cordcal.files.columns import TextOptions
@@ -247,16 +266,15 @@ class InputOptions:
     def column_spec(self) -> ColumnSpec:
         """Return where scores, labels and weights are."""
         from cordcal.files.columns import ColumnSpec, as_patterns
-        from cordcal.files.sources import is_file
 
-        has_file = self.weights is not None and is_file(self.weights)
+        labels, weights = parse_vector(self.labels), parse_vector(self.weights)
         names = None if self.class_names is None else read_class_names(self.class_names)
         return ColumnSpec(
-            columns=as_patterns(self.columns if self.columns is not None else self.key),
-            labels=self.labels,
-            labels_column=self.labels_column,
-            weights=self.weights if has_file else None,
-            weights_column=None if has_file else self.weights,
+            columns=as_patterns(self.columns),
+            labels=labels.file,
+            labels_column=labels.column,
+            weights=weights.file,
+            weights_column=weights.column,
             class_names=names,
             text=self.text_options(),
         )
@@ -309,11 +327,9 @@ class ContextOptions:
 TEXT_OPTIONS = ("header", "decimal", "encoding")
 """Options for text files."""
 LABELLED_OPTIONS = (
-    "key",
     "columns",
     "class_names",
     "labels",
-    "labels_column",
     *TEXT_OPTIONS,
 )
 """Options for files that calibrators are fitted on."""

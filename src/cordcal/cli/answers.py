@@ -17,6 +17,7 @@ from cordcal.cli._options import (
     add_command,
     check_on_error,
 )
+from cordcal.cli._vectors import parse_vector
 
 
 def register(app: typer.Typer) -> None:
@@ -64,22 +65,20 @@ def answers(
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option("--labels", metavar="FILE", help="JSONL or CSV file of right answers by id."),
-    ] = None,
-    labels_column: Annotated[
-        str | None,
-        typer.Option("--labels-column", metavar="NAME", help="Field of the right answer."),
+        typer.Option(
+            "--labels",
+            metavar="NAME|FILE",
+            help="Field of the right answer, or a JSONL or CSV file with right answers by id; "
+            "FILE:NAME for a field of it.",
+        ),
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option("--groups", metavar="FILE", help="JSONL or CSV file of groups by id."),
-    ] = None,
-    groups_column: Annotated[
-        str | None,
         typer.Option(
-            "--groups-column",
-            metavar="NAME",
-            help="Field of the group, in that file or in the lines; by default subject or task.",
+            "--groups",
+            metavar="NAME|FILE",
+            help="Field of the group (by default subject or task), or a file with groups by id; "
+            "FILE:NAME for a field of it.",
         ),
     ] = None,
     join: Annotated[
@@ -124,9 +123,7 @@ def answers(
     check_output(output, force=force)
     if calibrated is not None:
         check_suffix(output, "JSON lines", ".jsonl")
-        used = _reading_options(
-            options, labels, labels_column, groups, groups_column, missing, variants, normalize
-        )
+        used = _reading_options(options, labels, groups, missing, variants, normalize)
         if used:
             raise InputError(used[0], "has no effect with --with", "leave it out")
         from cordcal.llm import write_answers
@@ -153,13 +150,15 @@ def answers(
         return
     from cordcal.llm import read_answers
 
+    label_file, label_field = parse_vector(labels)
+    group_file, group_field = parse_vector(groups)
     table = read_answers(
         *sources,
         options=options,
-        labels=labels,
-        labels_column=labels_column,
-        groups=groups,
-        groups_column=groups_column,
+        labels=label_file,
+        labels_column=label_field,
+        groups=group_file,
+        groups_column=group_field,
         join=join,
         missing=missing,  # type: ignore[arg-type]  # checked there
         variants=variants,  # type: ignore[arg-type]
@@ -170,7 +169,7 @@ def answers(
     again = [] if join is None else ["--join", join]
     if on_error == "skip":
         again += ["--on-error", "skip"]
-    grouped = [] if table.groups is None else ["--groups-column", "group"]
+    grouped = [] if table.groups is None else ["--groups", "group"]
     back = ["--with", "repaired.parquet", "--output", "calibrated.jsonl"]
     commands = [
         ["compare", output, *grouped],
@@ -203,9 +202,7 @@ def _reading_options(*values: str | None) -> list[str]:
     defaults: dict[str, str | None] = {
         "--options": None,
         "--labels": None,
-        "--labels-column": None,
         "--groups": None,
-        "--groups-column": None,
         "--missing": "even",
         "--variants": "loose",
         "--normalize": "none",

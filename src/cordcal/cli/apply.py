@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -25,7 +26,6 @@ from cordcal.cli._inputs import (
     is_parts_output,
     open_model_scores,
     open_pair,
-    refuse_with_pair,
 )
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -44,6 +44,7 @@ from cordcal.cli._options import (
     SecondOpinionOption,
     add_command,
     check_on_error,
+    parse_share,
     with_input_options,
 )
 
@@ -58,7 +59,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options("key", "columns", "class_names", *TEXT_OPTIONS)
+@with_input_options("columns", "class_names", *TEXT_OPTIONS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -79,13 +80,24 @@ def apply(
         str | None,
         typer.Option("--direct", help="With --original: your calibrator's probabilities."),
     ] = None,
-    names: Annotated[
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add",
+            metavar="NAMES",
+            help="Columns to add, as in direct,explanation,audit=2%: the direct probabilities, "
+            "what the repair did in each row, a random share of the rows to act on, for a person "
+            "to label (monitor uses those).",
+        ),
+    ] = None,
+    keep: Annotated[
         str,
-        typer.Option("--names", help="Name of a column of probabilities, with {class} in it."),
-    ] = "p_{class}",
-    with_direct: Annotated[
-        bool, typer.Option("--with-direct", help="Write the direct probabilities, too.")
-    ] = False,
+        typer.Option(
+            "--keep",
+            metavar="others|all|none",
+            help="Which columns of the input to copy: `others` than the scores, `all`, or `none`.",
+        ),
+    ] = "others",
     dtype: Annotated[
         OutputDtype | None,
         typer.Option("--dtype", help="Dtype of the output; by default that of the scores."),
@@ -98,22 +110,10 @@ def apply(
             "Small classes become zero; not for metrics.",
         ),
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Add columns that explain each row's repair.")
-    ] = False,
-    audit: Annotated[
+    groups: Annotated[
         str | None,
         typer.Option(
-            "--audit",
-            metavar="SHARE",
-            help="Add the column audit: a random share of the rows to act on, for a person to "
-            "label; monitor uses those.",
-        ),
-    ] = None,
-    groups_column: Annotated[
-        str | None,
-        typer.Option(
-            "--groups-column",
+            "--groups",
             metavar="NAME",
             help="Column or key of the groups that the model is certified by: adds the column act.",
         ),
@@ -122,12 +122,6 @@ def apply(
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
     id_column: IdColumnOption = None,
-    keep_scores: Annotated[
-        bool, typer.Option("--keep-scores", help="Copy the scores to the output, too.")
-    ] = False,
-    drop_rest: Annotated[
-        bool, typer.Option("--drop-rest", help="Omit the input's other columns from the output.")
-    ] = False,
     input: InputOption = None,
     resume: Annotated[
         bool,
@@ -162,6 +156,9 @@ def apply(
             "leave it out: a single file is written again from the start",
         )
     treatment = check_on_error(on_error)
+    added = _parse_added(add or [])
+    if keep not in ("others", "all", "none"):
+        raise InputError("--keep", f"is {keep!r}", "write others, all or none")
     import cordcal
     from cordcal.files.apply import ApplyOptions, application, apply_model
     from cordcal.repair.decimals import check_decimals
@@ -177,9 +174,9 @@ def apply(
     fitted = cordcal.load(model)
     certificate = getattr(fitted, "certificate_", None)
     is_by_group = certificate is not None and certificate.by == "group"
-    if groups_column is not None and not is_by_group:
+    if groups is not None and not is_by_group:
         raise InputError(
-            "--groups-column", f"is not used: {model} has no certificate by group", "leave it out"
+            "--groups", f"is not used: {model} has no certificate by group", "leave it out"
         )
     if hasattr(fitted, "calibrator_"):
         if not scores and original is None and direct is None:
@@ -192,7 +189,7 @@ def apply(
             raise InputError(
                 model,
                 "holds a calibrator with its repair",
-                "pass the rows' scores, not --original and --direct (--with-direct writes the "
+                "pass the rows' scores, not --original and --direct (--add direct writes the "
                 "direct probabilities, too)",
             )
         file, class_names, context = open_model_scores(
@@ -202,7 +199,7 @@ def apply(
             inputs,
             columns,
             kind=input,
-            groups=groups_column,
+            groups=groups,
             allow_empty=True,
         )
         files = [file]
@@ -214,7 +211,6 @@ def apply(
                 "pass --original and --direct, the classifier's and your calibrator's "
                 "probabilities of the same rows",
             )
-        refuse_with_pair(inputs, "key")
         if columns.are_used:
             option = next(iter(columns.used()))
             raise InputError(option, "does not go with --original and --direct", "leave it out")
@@ -223,25 +219,29 @@ def apply(
         check_classes(fitted, model, second)
         class_names = first.class_names or second.class_names
         files = [first, second]
-    share = None if audit is None else _audit_share(audit, model, fitted)
-    if is_by_group and groups_column is None:
+    if added.audit is not None and certificate is None:
+        raise InputError(
+            "--add",
+            f"has audit, which draws from the rows to act on, but {model} has no certificate",
+            f"run cordcal certify held-out.npz --model {model}",
+        )
+    if is_by_group and groups is None:
         echo_info(
             f"{model} is certified by group, so there is no column act: name the column of the "
-            "groups with --groups-column"
+            "groups with --groups"
         )
     options = ApplyOptions(
         class_names=class_names,
-        names=names,
         dtype=None if dtype is None else dtype.value,
         decimals=decimals,
-        with_direct=with_direct,
-        explain=explain,
-        passthrough=not drop_rest and _holds_columns(output),
-        keep_scores=keep_scores,
+        with_direct=added.direct,
+        explain=added.explanation,
+        passthrough=keep != "none" and _holds_columns(output),
+        keep_scores=keep == "all",
         on_error=treatment,
         spreadsheet=spreadsheet,
-        audit=share,
-        groups=groups_column,
+        audit=added.audit,
+        groups=groups,
     )
     work = application(fitted, files, options, context)
     if decimals is not None:
@@ -257,7 +257,7 @@ def apply(
         place = "stdout" if output == "-" else output
         echo_skipped(applied.skipped)
         echo_unknown_counts(applied.unknown, applied.rows)
-        echo_uncertified(groups_column, applied.uncertified, applied.rows)
+        echo_uncertified(groups, applied.uncertified, applied.rows)
         kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
         changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
         rows = f"{applied.rows:,} row{'' if applied.rows == 1 else 's'}"
@@ -266,16 +266,34 @@ def apply(
         raise typer.Exit(2)
 
 
-def _audit_share(audit: str, model: str, fitted: Any) -> float:
-    from cordcal.cli._options import parse_share
+class _Added(NamedTuple):
+    """The columns of ``--add``; ``audit`` is a share."""
 
-    if getattr(fitted, "certificate_", None) is None:
-        raise InputError(
-            "--audit",
-            f"draws from the rows to act on, but {model} has no certificate",
-            f"run cordcal certify held-out.npz --model {model}",
-        )
-    return parse_share(audit, "--audit")
+    direct: bool = False
+    explanation: bool = False
+    audit: float | None = None
+
+
+def _parse_added(texts: Sequence[str]) -> _Added:
+    """Return the columns of ``--add``.
+
+    Examples
+    --------
+    >>> _parse_added(["direct,audit=2%"])
+    _Added(direct=True, explanation=False, audit=0.02)
+    """
+    added = _Added()
+    for word in [word.strip() for text in texts for word in text.split(",")]:
+        name, _, share = word.partition("=")
+        if name == "audit" and share:
+            added = added._replace(audit=parse_share(share, "--add"))
+        elif name in ("direct", "explanation") and not share:
+            added = added._replace(**{name: True})
+        else:
+            raise InputError(
+                "--add", f"has {word!r}", "write some of direct, explanation and audit=2%"
+            )
+    return added
 
 
 def _holds_columns(output: str) -> bool:

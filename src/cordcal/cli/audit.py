@@ -11,14 +11,13 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import audit_in_parts, open_pair, read_groups
+from cordcal.cli._inputs import audit_in_parts, open_pair, read_column, read_groups
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
     AllOption,
     ClusterColumnOption,
     ForceOption,
-    GroupsColumnOption,
     GroupsOption,
     InputOption,
     InputOptions,
@@ -54,7 +53,6 @@ def register(app: typer.Typer) -> None:
     "columns",
     "class_names",
     "labels",
-    "labels_column",
     "weights",
     *TEXT_OPTIONS,
 )
@@ -76,7 +74,6 @@ def audit(
     ] = None,
     cluster_column: ClusterColumnOption = None,
     groups: GroupsOption = None,
-    groups_column: GroupsColumnOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,
@@ -93,7 +90,7 @@ def audit(
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, inputs, kind=input)
     names = first.class_names or second.class_names
-    by_group = read_groups(groups, groups_column, original, inputs=inputs)
+    by_group = read_groups(groups, original, inputs=inputs)
     if scheduler is not None:
         if cluster_column is not None:
             raise InputError(
@@ -113,7 +110,7 @@ def audit(
                 repair=repair,
                 groups=by_group,
                 on_error=treatment,
-                clusters=read_groups(None, cluster_column, original, inputs=inputs),
+                clusters=read_column(cluster_column, original, inputs=inputs),
                 progress=progress,
             )
     echo_skipped(result.skipped)

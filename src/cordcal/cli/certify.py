@@ -8,14 +8,13 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._console import echo_error, show, show_json
-from cordcal.cli._inputs import read_groups, read_model_rows, require_labels
+from cordcal.cli._inputs import read_column, read_groups, read_model_rows, require_labels
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     ClusterColumnOption,
     ContextColumnsOption,
     ContextOptions,
-    GroupsColumnOption,
     GroupsOption,
     IdColumnOption,
     InputOption,
@@ -75,7 +74,6 @@ def certify(
         ),
     ] = None,
     groups: GroupsOption = None,
-    groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
@@ -102,7 +100,7 @@ def certify(
     rows, _, context = read_model_rows(fitted, model, scores, inputs, columns, kind=input)
     labels = require_labels(rows)
     earlier = fitted.certificate_
-    by_groups = read_groups(groups, groups_column, scores, inputs=inputs)
+    by_groups = read_groups(groups, scores, inputs=inputs)
     if by_class and by_groups is not None:
         raise InputError("--by-class", "and groups are two ways to divide rows", "pass one")
     by = "class" if by_class else by_groups
@@ -119,8 +117,8 @@ def certify(
         confidence=sure if confidence is None else parse_share(confidence, "--confidence"),
         by=by,
         context=context,
-        clusters=read_groups(None, cluster_column, scores, inputs=inputs),
-        ids=read_groups(None, id_column, scores, inputs=inputs),
+        clusters=read_column(cluster_column, scores, inputs=inputs),
+        ids=read_column(id_column, scores, inputs=inputs),
     )
     is_kept = earlier is not None and not certificate.share and not force
     if not is_kept:

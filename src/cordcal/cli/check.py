@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +13,14 @@ import typer
 import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_info, show, show_json
-from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
-from cordcal.cli._inputs import check_same_shape, read_groups, read_model_rows, read_scores
+from cordcal.cli._files import check_output, check_suffix, file_digest
+from cordcal.cli._inputs import (
+    check_same_shape,
+    read_column,
+    read_groups,
+    read_model_rows,
+    read_scores,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
@@ -23,31 +28,32 @@ from cordcal.cli._options import (
     ContextColumnsOption,
     ContextOptions,
     ForceOption,
-    GroupsColumnOption,
     GroupsOption,
     InputOption,
     InputOptions,
     JsonOption,
-    ReportOption,
     SecondOpinionOption,
     add_command,
+    parse_share,
     with_input_options,
 )
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal.certification import Recheck
     from cordcal.evaluate.baseline import Baseline
     from cordcal.evaluate.gates import Checked, Gate, Verdict
+    from cordcal.evaluate.results import FileDigest
     from cordcal.files import Scores
-    from cordcal.report.html import GateLine
+    from cordcal.report.html import Certificate, GateLine
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
 _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
 # What to do about a gate that lacks an input.
 _REMEDIES = {
     "needs the original scores or predictions": "; pass --original",
-    "needs labels": "; pass --labels or --labels-column",
-    "needs groups": "; pass --groups or --groups-column",
+    "needs labels": "; pass --labels",
+    "needs groups": "; pass --groups",
     "needs a baseline": "; pass --baseline",
 }
 
@@ -66,7 +72,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options("key", "columns", "class_names", "labels", "labels_column", *TEXT_OPTIONS)
+@with_input_options("columns", "class_names", "labels", *TEXT_OPTIONS)
 def check(
     reports: Annotated[str, typer.Argument(help="File of probabilities, or scores, to check.")],
     original: Annotated[
@@ -88,16 +94,13 @@ def check(
             "--min", metavar="NAME=VALUE", help="A metric and its smallest allowed value."
         ),
     ] = None,
-    gates: Annotated[
-        Path | None, typer.Option("--gates", help="TOML file with tables max and min.")
-    ] = None,
     groups: GroupsOption = None,
-    groups_column: GroupsColumnOption = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="Baseline that an earlier check wrote.")
     ] = None,
-    write_baseline: Annotated[
-        Path | None, typer.Option("--write-baseline", help="Write a baseline for later checks.")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write a baseline for later checks to this file."),
     ] = None,
     id_column: Annotated[
         str | None,
@@ -119,10 +122,10 @@ def check(
             "rule, if it has one.",
         ),
     ] = None,
-    target_error: Annotated[
+    error: Annotated[
         str | None,
         typer.Option(
-            "--target-error",
+            "--error",
             metavar="SHARE",
             help="Print the lowest confidence above which at most this share is wrong: 1% or 0.01.",
         ),
@@ -136,9 +139,13 @@ def check(
             "these rows certify it again.",
         ),
     ] = None,
-    report: ReportOption = None,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write the results as JUnit XML.")
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--report",
+            help="Write the results to this file: an HTML page, or JUnit XML (.xml); both if "
+            "repeated.",
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -152,29 +159,28 @@ def check(
     With --context-columns or --second-opinion, the file holds scores: --model is applied to them,
     and they are the original.
     """
-    if write_baseline is not None:
-        check_suffix(write_baseline, "a baseline", ".baseline", ".safetensors")
-        check_output(write_baseline, force=force)
-    own_report, own_junit = _is_own(report), _is_own(junit)
-    if report is not None:
-        check_report(report, force=force or own_report)
-    if junit is not None:
-        check_suffix(junit, "JUnit XML", ".xml")
-        check_output(junit, force=force or own_junit)
-    from cordcal.evaluate.statistics import parse_share
-
-    limits = _gates(
-        gates, most or [], least or [], required=write_baseline is None and certify is None
-    )
-    target = None if target_error is None else parse_share(target_error, "--target-error")
+    documents = report or []
+    if output is not None:
+        check_suffix(output, "a baseline", ".baseline", ".safetensors")
+        check_output(output, force=force)
+    for path in documents:
+        check_suffix(path, "a report", ".html", ".htm", ".xml")
+        check_output(path, force=force or _is_own(path))
+    limits = _gates(most or [], least or [], required=output is None and certify is None)
+    target = None if error is None else parse_share(error, "--error")
     from cordcal.evaluate import gates as library
+    from cordcal.files.models import is_model
 
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    # Of a file of another kind only the digest is recorded.
+    fitted = cordcal.load(model) if model is not None and is_model(model) else None
     original_scores: Scores | None
     if columns.are_used:
-        scores, original_scores = _apply(reports, original, model, inputs, columns, input)
+        scores, original_scores = _apply(reports, original, fitted, model, inputs, columns, input)
     else:
-        scores, original_scores = _read(reports, original, inputs, input, _classes_of(model))
+        names = getattr(fitted, "class_names", None)
+        classes = {} if names is None else {"classes": tuple(map(str, names)), "classes_in": model}
+        scores, original_scores = _read(reports, original, inputs, input, classes)
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -184,105 +190,116 @@ def check(
     if labels is None and original_scores is not None and original_scores.labels is not None:
         labels = original_scores.labels
         echo_info(f"{scores.path} does not contain labels; using those of {original_scores.path}")
+    of_rows = {
+        "groups": read_groups(groups, reports, inputs=inputs),
+        "clusters": read_column(cluster_column, reports, inputs=inputs),
+    }
     result = library.check(
         _probabilities(scores),
         labels,
         gates=limits,
         original=None if original_scores is None else original_scores.values,
-        rule=_rule_of(model),
-        groups=read_groups(groups, groups_column, reports, inputs=inputs),
-        clusters=read_groups(None, cluster_column, reports, inputs=inputs),
-        ids=read_groups(None, id_column, reports, inputs=inputs),
+        rule=getattr(fitted, "rule_", None) or "argmax",
+        ids=read_column(id_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
         class_names=scores.class_names,
         target_error=target,
+        **of_rows,
     )
-    if target is not None and result.baseline is None:
-        raise InputError("--target-error", "needs labels", "pass --labels or --labels-column")
+    for option, value in (("--error", error), ("--output", output)):
+        if value is not None and result.baseline is None:
+            raise InputError(option, "needs labels", "pass --labels")
     if certify is not None:
-        of_rows = {
-            "groups": read_groups(groups, groups_column, reports, inputs=inputs),
-            "clusters": read_groups(None, cluster_column, reports, inputs=inputs),
-        }
-        recheck = _recheck(certify, model, scores, labels, of_rows)
+        recheck = _recheck(certify, fitted, scores, labels, of_rows)
         result = replace(result, certificate=recheck)
-    if write_baseline is not None:
-        if result.baseline is None:
-            raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
-        result.baseline.save(write_baseline, overwrite=force)
-    paths = (*(reports, original, inputs.labels, groups, gates, baseline, model, second_opinion),)
+    if output is not None and result.baseline is not None:
+        result.baseline.save(output, overwrite=force)
+    vectors = (parse_vector(inputs.labels).file, parse_vector(groups).file)
+    paths = (reports, original, *vectors, baseline, model, second_opinion)
     files = {
         part: file_digest(part) for path in paths if path is not None for part in _parts(str(path))
     }
-    by_argmax = model is None and scores.key == "repaired"
     settings, sentence = _settings(), _target_sentence(result, target)
     digests = {f"sha256 {path}": file.sha256 for path, file in files.items()}
     facts = {**settings, **_facts(result, scores, sentence), **digests}
-    if result.certificate is not None:
-        facts["certificate"] = str(result.certificate)
-    if report is not None:
-        from cordcal.report.html import Certificate, write_certificate
+    for path in documents:
+        overwrite = force or _is_own(path)
+        if path.suffix.lower() == ".xml":
+            from cordcal.files.disk import write_text
 
-        certificate = Certificate(
-            outcome=result.outcome,
-            rows=result.n,
-            classes=scores.values.shape[1],
-            changed=result.n_changed,
-            gates=[
-                *(_gate_line(verdict) for verdict in result.verdicts),
-                *([] if result.certificate is None else [_recheck_line(result.certificate)]),
-            ],
-            certified=result.certified,
-            target=sentence,
-            settings=settings,
-            files=list(files.values()),
-        )
-        write_certificate(
-            certificate,
-            report,
-            source=Path(scores.path).name,
-            overwrite=force or own_report,
-        )
-    if junit is not None:
-        from cordcal.files.disk import write_text
+            write_text(path, result.to_junit(facts), overwrite=overwrite)
+        else:
+            from cordcal.report.html import write_certificate
 
-        write_text(junit, result.to_junit(facts), overwrite=force or own_junit)
+            page = _page(result, scores, sentence, settings, list(files.values()))
+            write_certificate(page, path, source=Path(scores.path).name, overwrite=overwrite)
     if json:
         show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
-        for verdict in result.verdicts:
-            remedy = _REMEDIES.get(verdict.detail, "")
-            if by_argmax and verdict.outcome == "failed" and verdict.gate.measure == "tpcr":
-                remedy = (
-                    "; `apply` keeps every prediction, so are the rows of both files in the same "
-                    "order? If the model has a rule of class weights, pass it as --model"
-                )
-            echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
-        if result.groups:
-            from cordcal.report.terminal import group_table
-
-            classes = scores.values.shape[1]
-            show(group_table(result.groups, "direct", "the probabilities", classes))
-        if sentence:
-            echo(sentence)
-        if result.certificate is not None:
-            sign = _SIGNS["passed" if result.certificate.passed else "failed"]
-            echo(f"{sign} {result.certificate}")
-        for caveat in result.caveats:
-            echo_info(f"caveat: {caveat} (--cluster-column)")
+        _print(result, scores, sentence, by_argmax=model is None and scores.key == "repaired")
         if limits:
             echo_info(f"cordcal check: {result.outcome}")
-        elif write_baseline is not None:
+        elif output is not None:
             echo_info("cordcal check: baseline written")
     is_asked = bool(limits) or certify is not None
     raise typer.Exit(_EXIT_CODES[result.outcome] if is_asked else 0)
 
 
+def _page(
+    result: Checked,
+    scores: Scores,
+    sentence: str,
+    settings: dict[str, str],
+    files: list[FileDigest],
+) -> Certificate:
+    """Return what the page shows."""
+    from cordcal.report.html import Certificate
+
+    return Certificate(
+        outcome=result.outcome,
+        rows=result.n,
+        classes=scores.values.shape[1],
+        changed=result.n_changed,
+        gates=[
+            *(_gate_line(verdict) for verdict in result.verdicts),
+            *([] if result.certificate is None else [_recheck_line(result.certificate)]),
+        ],
+        certified=result.certified,
+        target=sentence,
+        settings=settings,
+        files=files,
+    )
+
+
+def _print(result: Checked, scores: Scores, sentence: str, *, by_argmax: bool) -> None:
+    """Print the gates, the groups, the error rate, the certificate and the caveats."""
+    for verdict in result.verdicts:
+        remedy = _REMEDIES.get(verdict.detail, "")
+        if by_argmax and verdict.outcome == "failed" and verdict.gate.measure == "tpcr":
+            remedy = (
+                "; `apply` keeps every prediction, so are the rows of both files in the same "
+                "order? If the model has a rule of class weights, pass it as --model"
+            )
+        echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}{remedy}")
+    if result.groups:
+        from cordcal.report.terminal import group_table
+
+        classes = scores.values.shape[1]
+        show(group_table(result.groups, "direct", "the probabilities", classes))
+    if sentence:
+        echo(sentence)
+    if result.certificate is not None:
+        sign = _SIGNS["passed" if result.certificate.passed else "failed"]
+        echo(f"{sign} {result.certificate}")
+    for caveat in result.caveats:
+        echo_info(f"caveat: {caveat} (--cluster-column)")
+
+
 def _recheck(
-    question: str, model: str | None, scores: Scores, labels: Any, of_rows: dict[str, Any]
+    question: str, fitted: Any, scores: Scores, labels: Any, of_rows: dict[str, Any]
 ) -> Recheck:
     """Answer the question of --certify by rows of the file, with their groups and clusters."""
-    certificate = None if model is None else getattr(cordcal.load(model), "certificate_", None)
+    certificate = getattr(fitted, "certificate_", None)
     if question not in ("violated", "renewed"):
         raise InputError("--certify", f"is {question!r}", "write violated or renewed")
     if certificate is None:
@@ -290,7 +307,7 @@ def _recheck(
             "--certify", "needs a model with a certificate", "pass --model, after cordcal certify"
         )
     if labels is None:
-        raise InputError("--certify", "needs labels", "pass --labels or --labels-column")
+        raise InputError("--certify", "needs labels", "pass --labels")
     if scores.kind == "logits":
         raise InputError(
             "--certify",
@@ -312,9 +329,9 @@ def _parts(path: str) -> list[str]:
     return parts_of(path) or []
 
 
-def _is_own(path: Path | None) -> bool:
+def _is_own(path: Path) -> bool:
     """Whether an output exists that an earlier check wrote; a nightly check replaces it."""
-    if path is None or not path.is_file():
+    if not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as file:
         head = file.read(2000)
@@ -360,6 +377,7 @@ def _read(
 def _apply(
     path: str,
     original: str | None,
+    fitted: Any,
     model: str | None,
     inputs: InputOptions,
     columns: ContextOptions,
@@ -369,7 +387,6 @@ def _apply(
     option = next(iter(columns.used()))
     if original is not None:
         raise InputError("--original", f"does not go with {option}", "leave it out")
-    fitted: Any = None if model is None else cordcal.load(model)
     if model is None or not hasattr(fitted, "calibrator_"):
         raise InputError(
             option, "needs the model that is applied to the scores", "pass --model, of cordcal fit"
@@ -416,60 +433,19 @@ def _probabilities(scores: Scores) -> Any:
     return scores.values
 
 
-def _load(model: str | None) -> Any:
-    """Return the model of --model; None for another file, of which only the digest is recorded."""
-    from cordcal.files.models import is_model
-
-    return cordcal.load(model) if model is not None and is_model(model) else None
-
-
-def _rule_of(model: str | None) -> Any:
-    """Return the rule of a model file, by default the argmax."""
-    return getattr(_load(model), "rule_", None) or "argmax"
-
-
-def _classes_of(model: str | None) -> dict[str, Any]:
-    """Return the class names of a model file, as options of `read_scores`; empty without names."""
-    names = getattr(_load(model), "class_names", None)
-    return {} if names is None else {"classes": tuple(map(str, names)), "classes_in": model}
-
-
-def _gates(path: Path | None, upper: list[str], lower: list[str], *, required: bool) -> list[Gate]:
-    """Return the gates of the file, then those of the options."""
+def _gates(upper: list[str], lower: list[str], *, required: bool) -> list[Gate]:
+    """Return the gates of --max, then those of --min."""
     from cordcal.evaluate.gates import Gate
 
-    limits = [] if path is None else _from_file(path)
+    limits = []
     bounds: tuple[tuple[Literal["max", "min"], list[str]], ...] = (("max", upper), ("min", lower))
     for bound, texts in bounds:
         for text in texts:
             name, _, value = text.partition("=")
             limits.append(Gate.parse(name.strip(), value, bound))
     if not limits and required:
-        raise InputError(
-            "gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates"
-        )
+        raise InputError("gates", "are missing", "write --max NAME=VALUE or --min NAME=VALUE")
     return limits
-
-
-def _from_file(path: Path) -> list[Gate]:
-    from cordcal.evaluate.gates import Gate
-
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"is not valid TOML: {error}", "fix its syntax") from None
-    unknown = [name for name in content if name not in ("max", "min")]
-    if unknown or not all(isinstance(table, dict) for table in content.values()):
-        raise InputError(
-            str(path),
-            f"has {unknown[0]!r}" if unknown else "has a value where a table should be",
-            'write tables [max] and [min] with lines such as nll = 0.5 or "ece.class" = 0.1',
-        )
-    return [
-        Gate.parse(name, limit, bound)
-        for bound in ("max", "min")
-        for name, limit in content.get(bound, {}).items()
-    ]
 
 
 def _baseline(path: Path, scores: Scores) -> Baseline:

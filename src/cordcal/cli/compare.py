@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ from cordcal.cli._console import echo, echo_heading, progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import (
     read_calibration_rows,
+    read_column,
     read_context,
     read_groups,
     require_labels,
@@ -28,7 +28,6 @@ from cordcal.cli._options import (
     ContextColumnsOption,
     ContextOptions,
     ForceOption,
-    GroupsColumnOption,
     GroupsOption,
     IdColumnOption,
     InputKind,
@@ -45,6 +44,7 @@ from cordcal.cli._options import (
     parse_preserve,
     with_input_options,
 )
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
@@ -86,7 +86,6 @@ def compare(
         int, typer.Option("--splits", help="Number of random splits to average.")
     ] = 1,
     groups: GroupsOption = None,
-    groups_column: GroupsColumnOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
@@ -111,9 +110,10 @@ def compare(
     treatment = check_on_error(on_error)
     share, other = _share_or_file(evaluation)
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
+    group_file, group_column = parse_vector(groups)
     named = {
         "cluster_column": cluster_column,
-        "groups_column": groups_column if groups is None else None,
+        "groups_column": None if group_file else group_column,
         "id_column": columns.joined_by,
     }
     calibration, evaluation_scores, numbers = _parts(
@@ -151,21 +151,21 @@ def compare(
             splits=splits,
             preserve=depth,
             class_names=calibration.class_names,
-            groups=read_groups(groups, groups_column, other or scores, rows, inputs=inputs),
+            groups=read_groups(groups, other or scores, rows, inputs=inputs),
             clusters=_clusters(cluster_column, scores, other, numbers, inputs),
             context=context,
             progress=advance,
         )
-    used_options = inputs.used()
+    used_options, arguments = inputs.used(), inputs.arguments()
     if evaluation_scores is not None and other is None:
-        used_options["--key"] = calibration.key  # the calibration rows of an experiment
+        # The calibration rows of an experiment.
+        used_options["--columns"] = arguments["columns"] = calibration.key
     if cluster_column is not None:
         used_options["--cluster-column"] = cluster_column
     advice = comparison.recommendation
     if advice.is_default and advice.context is not None and advice.context.is_clear:
         used_options |= columns.used()
-    options = tuple(word for word in chain(*used_options.items()) if word)
-    step = comparison.next_step(*scores, options=options)
+    step = comparison.next_step(*scores, options=used_options, arguments=arguments)
     source = Path(calibration.path).name
     if other is not None:
         source = f"{source}, evaluated on {Path(other).name}"
@@ -191,10 +191,10 @@ def _clusters(
     inputs: InputOptions,
 ) -> object:
     """Return the cluster of each row; of both files if the second has the rows to evaluate on."""
-    first = read_groups(None, column, scores, rows[0], inputs=inputs)
+    first = read_column(column, scores, rows[0], inputs=inputs)
     if evaluation is None or column is None:
         return first
-    return first, read_groups(None, column, evaluation, rows[-1], inputs=inputs)
+    return first, read_column(column, evaluation, rows[-1], inputs=inputs)
 
 
 def _share_or_file(text: str) -> tuple[float, str | None]:

@@ -23,8 +23,8 @@ from cordcal.cli._files import check_output
 from cordcal.cli._inputs import (
     open_pair,
     read_calibration_rows,
+    read_column,
     read_context,
-    read_groups,
     refuse_with_pair,
     require_labels,
 )
@@ -180,7 +180,7 @@ def fit(
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
-        refuse_with_pair(inputs, "key", "labels", "labels_column")
+        refuse_with_pair(inputs, "labels")
         if cluster_column is not None:
             raise InputError(
                 "--cluster-column", "has no use: the repair alone holds no rows out", "leave it out"
@@ -205,8 +205,8 @@ def fit(
         rows = Rows(
             calibration.values,
             require_labels(calibration),
-            read_groups(None, id_column, scores, numbers, inputs=inputs),
-            read_groups(None, cluster_column, scores, numbers, inputs=inputs),
+            read_column(id_column, scores, numbers, inputs=inputs),
+            read_column(cluster_column, scores, numbers, inputs=inputs),
             read_context(calibration, columns, inputs),
         )
         if not isinstance(weights, str):

@@ -15,7 +15,7 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report
-from cordcal.cli._inputs import read_groups, read_model_rows, read_scores
+from cordcal.cli._inputs import read_column, read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
@@ -23,7 +23,7 @@ from cordcal.cli._options import (
     ContextOptions,
     ForceOption,
     Group,
-    GroupsColumnOption,
+    GroupsOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -31,6 +31,7 @@ from cordcal.cli._options import (
     add_command,
     with_input_options,
 )
+from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,7 +80,7 @@ def register(app: typer.Typer) -> None:
     add_command(
         monitor,
         label,
-        "monitor label state.monitor labels.csv --id-column id --labels-column label",
+        "monitor label state.monitor labels.csv --id-column id",
         exit_codes=_EXIT_CODES_HELP,
     )
     add_command(
@@ -92,7 +93,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(monitor)
 
 
-_FILE_OPTIONS = ("key", "columns", "class_names", "labels", "labels_column", *TEXT_OPTIONS)
+_FILE_OPTIONS = ("columns", "class_names", "labels", *TEXT_OPTIONS)
 
 
 @with_input_options(*_FILE_OPTIONS)
@@ -134,7 +135,7 @@ def init(
         alpha=alpha,
         tolerance=tolerance,
         model=None if fitted is None else fitted.digest(),
-        clusters=read_groups(None, cluster_column, baseline, inputs=inputs),
+        clusters=read_column(cluster_column, baseline, inputs=inputs),
         certificate=None if fitted is None else fitted.certificate_,
     )
     monitor.save(output, overwrite=force)
@@ -180,15 +181,16 @@ def add(
     no_id: Annotated[
         bool, typer.Option("--no-id", help="Count rows whose id is empty, each as its own row.")
     ] = False,
-    groups_column: GroupsColumnOption = None,
+    groups: GroupsOption = None,
     cluster_column: ClusterColumnOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the outputs of a night, with labels or without, and print the verdict."""
     from cordcal.evaluate.monitor import Monitor
 
-    if inputs.labels is not None and len(new) > 1:
-        raise InputError("--labels", "belongs to one file", "add one file at a time")
+    for option, value in (("--labels", inputs.labels), ("--groups", groups)):
+        if parse_vector(value).file is not None and len(new) > 1:
+            raise InputError(option, "belongs to one file", "add one file at a time")
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
         for path in new:
@@ -199,9 +201,9 @@ def add(
                 monitor.add(
                     outputs.probabilities,
                     outputs.labels,
-                    ids=read_groups(None, id_column, path, inputs=inputs),
-                    groups=read_groups(None, groups_column, path, inputs=inputs),
-                    clusters=read_groups(None, cluster_column, path, inputs=inputs),
+                    ids=read_column(id_column, path, inputs=inputs),
+                    groups=read_groups(groups, path, inputs=inputs),
+                    clusters=read_column(cluster_column, path, inputs=inputs),
                     direct=outputs.direct,
                     name=Path(path).name,
                     allow_missing_ids=no_id,
@@ -216,13 +218,14 @@ def add(
 
 def label(
     state: StateArgument,
-    labels: Annotated[str, typer.Argument(help="File with ids and labels.")],
+    file: Annotated[str, typer.Argument(help="File with ids and labels.")],
     id_column: Annotated[
         str, typer.Option("--id-column", metavar="NAME", help="Column or key of the ids.")
     ],
-    labels_column: Annotated[
-        str, typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels.")
-    ],
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="NAME", help="Column or key of the labels."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse labels of rows that were never added.")
     ] = False,
@@ -233,15 +236,15 @@ def label(
     from cordcal.files.sources import parse_labels
 
     with Monitor.updating(state) as monitor:
-        ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)
-        truth = parse_labels(read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS))
+        ids = read_column(id_column, file, inputs=DEFAULT_INPUTS)
+        truth = parse_labels(read_column(labels, file, inputs=DEFAULT_INPUTS, file=file))
         before = len(monitor.periods)
-        with _errors_about(labels):
-            status = monitor.add_labels(ids, truth, name=Path(labels).name, strict=strict)
+        with _errors_about(file):
+            status = monitor.add_labels(ids, truth, name=Path(file).name, strict=strict)
         if len(monitor.periods) == before:
-            echo_info(f"the labels of {labels} were counted before and are not counted twice")
+            echo_info(f"the labels of {file} were counted before and are not counted twice")
         else:
-            _echo_left_out(monitor, labels)
+            _echo_left_out(monitor, file)
     _print(status, json=json)
 
 

@@ -161,7 +161,7 @@ def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 Keys = npt.NDArray[np.uint64]
 KeyedBy = Literal["ids", "scores"]
 _STATE_KIND = "baseline"
-_REMEDY = "write it again with `cordcal check --write-baseline`"
+_REMEDY = "write it again with `cordcal check --output`"
 # Rows are compared one by one if they are at least this share of both files.
 _MIN_SHARED = 0.5
 _VECTORS = tuple(entry.name for entry in fields(LabelledRows) if entry.name != "weight")

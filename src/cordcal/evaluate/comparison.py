@@ -224,7 +224,8 @@ class Comparison:
         *scores: str,
         new: str | None = None,
         model: str = "model.safetensors",
-        options: tuple[str, ...] = (),
+        options: Mapping[str, str] | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> SuggestedCommand | None:
         """Return commands that fit and apply the recommendation; None if there is nothing to fit.
 
@@ -235,10 +236,13 @@ class Comparison:
         new, model : str
             Paths of the new rows (by default ``new`` with the suffix of ``scores``), and of the
             model file.
-        options : tuple of str
-            Options that the command needs to read the scores.
+        options : mapping of str to str
+            Options that the command needs to read the scores, and their values; empty for flags.
+        arguments : mapping of str to object
+            The same as arguments of `cordcal.files.read_scores`.
         """
-        return recommendation.next_step(self, scores or ("scores.npz",), new, model, options)
+        paths = scores or ("scores.npz",)
+        return recommendation.next_step(self, paths, new, model, options, arguments)
 
     def report_data(self) -> ReportData:
         """Return what every renderer shows: console, report, Markdown, LaTeX and data frame."""

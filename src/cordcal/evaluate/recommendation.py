@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -544,7 +545,8 @@ def next_step(
     scores: Sequence[str],
     new: str | None,
     model: str,
-    options: tuple[str, ...] = (),
+    options: Mapping[str, str] | None = None,
+    arguments: Mapping[str, object] | None = None,
 ) -> SuggestedCommand | None:
     """Return the commands for the recommendation; None if there is nothing to fit.
 
@@ -556,9 +558,12 @@ def next_step(
         Paths of the calibration scores.
     new, model : str
         Paths of the new rows, and of the model file.
-    options : tuple of str
-        Options that the command needs to read the scores.
+    options : mapping of str to str
+        Options that the command needs to read the scores, and their values; empty for flags.
+    arguments : mapping of str to object
+        The same as arguments of `cordcal.files.read_scores`.
     """
+    options = options or {}
     advice = comparison.recommendation
     if advice.key is None or advice.key == ORIGINAL[0] or advice.key not in available():
         return None  # a user's own calibrator has no key to fit it by
@@ -570,11 +575,11 @@ def next_step(
         "rule": None if advice.rule is None else "learnt",
     }
     written = {name: value for name, value in settings.items() if value is not None}
-    fit = ["cordcal", "fit", *scores, *options]
+    fit = ["cordcal", "fit", *scores, *filter(None, chain(*options.items()))]
     fit += [word for name, value in written.items() for word in (f"--{name}", str(value))]
-    arguments = [f"{name}={value!r}" for name, value in written.items()]
+    settings_text = ", ".join(f"{name}={value!r}" for name, value in written.items())
     paths = scores[0] if len(scores) == 1 else list(scores)
-    read = [repr(paths), *_as_arguments(options)]
+    read = [repr(paths), *(f"{name}={value!r}" for name, value in (arguments or {}).items())]
     suffix = PurePath(new or scores[0]).suffix
     suffix = suffix if suffix in _WRITTEN_SUFFIXES else ".npz"
     new = new or f"new{suffix}"
@@ -584,7 +589,7 @@ def next_step(
     offer, others, later = advice.context if advice.is_default else None, "", ""
     read_others = []
     if "--cluster-column" in options:
-        column = options[options.index("--cluster-column") + 1]
+        column = options["--cluster-column"]
         read_others.append(f"clusters = ...  # column {column!r}, one value per row")
         others += ", clusters=clusters"
     if offer is not None and offer.is_clear:
@@ -597,37 +602,9 @@ def next_step(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join(read)})",
             *read_others,
-            f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
+            f"model = cordcal.PreservingCalibrator({settings_text})",
             f"model.fit(rows.values, rows.labels{others})",
             f"cordcal.save(model, {model!r})",
             f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values{later})",
         ),
     )
-
-
-def _as_arguments(options: tuple[str, ...]) -> list[str]:
-    """Return options of the command as Python arguments of `read_scores`.
-
-    Examples
-    --------
-    >>> _as_arguments(("--key", "probs", "--labels-column", "y"))
-    ["key='probs'", "labels_column='y'"]
-    >>> _as_arguments(("--key", "probs", "--no-header"))
-    ["key='probs'", 'header=False']
-    """
-    switches = {"--header": "header=True", "--no-header": "header=False"}
-    valued = [option for option in options if option not in switches]
-    pairs = zip(valued[::2], valued[1::2], strict=True)
-    # The command reads these from files; in Python they are values.
-    from_files = (
-        "--class-names",
-        "--cluster-column",
-        "--context-columns",
-        "--second-opinion",
-        "--id-column",
-    )
-    return [
-        f"{name.lstrip('-').replace('-', '_')}={value!r}"
-        for name, value in pairs
-        if name not in from_files
-    ] + [switches[option] for option in options if option in switches]

@@ -1149,7 +1149,7 @@ class MonitorStatus(Record):
                 f"(evidence {factor(alarm.evidence)}, limit {self.limit:g}): ask instead of acting."
             )
         if not self.acted:
-            return "No labels of acted rows yet: have some labelled (apply --audit 2%)."
+            return "No labels of acted rows yet: have some labelled (apply --add audit=2%)."
         return (
             f"The certificate holds: evidence against it {self.act_evidence:.2g} "
             f"({self.acted:,} labelled acted rows)."

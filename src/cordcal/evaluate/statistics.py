@@ -610,7 +610,7 @@ def parse_share(text: str | float, argument: str) -> float:
 
     Examples
     --------
-    >>> parse_share("1%", "--target-error"), parse_share("0.01", "--target-error")
+    >>> parse_share("1%", "--error"), parse_share("0.01", "--error")
     (0.01, 0.01)
     """
     try:

@@ -143,7 +143,7 @@ def _next_steps(history: MonitorHistory, source: str | None) -> list[tuple[str, 
     state = shlex.quote(source or "state.monitor")
     status = history.status
     tests = {alarm.test for alarm in status.alarms}
-    label = f"cordcal monitor label {state} LABELS --id-column ID --labels-column LABEL"
+    label = f"cordcal monitor label {state} LABELS --id-column ID"
     steps = []
     if "calibration" in tests:
         steps.append(
