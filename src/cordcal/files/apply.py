@@ -189,8 +189,13 @@ class ModelApplication(ABC):
         _check_predictions(repaired, prediction, rule)
         own = direct.argmax(axis=1) if rule is None else rule.predict(direct)
         changed = int(np.count_nonzero(own != prediction))
+        matrices = {"repaired": repaired}
+        if self.options.with_direct:
+            matrices["direct"] = direct
+        confidence = np.take_along_axis(repaired, prediction[:, None], axis=1)[:, 0]
+        vectors = {"prediction": prediction, "confidence": confidence, **extra}
         applied = Applied(len(prediction), self.model.n_classes_, changed, **counts)
-        return _Computed(repaired, direct, prediction, extra, applied)
+        return _Computed(matrices, vectors, applied)
 
     def _rounded(
         self, repaired: NumPyArray, prediction: npt.NDArray[np.integer[Any]]
@@ -205,12 +210,10 @@ class ModelApplication(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Computed:
-    """Probabilities of a block of rows, the predictions they keep, and what was counted."""
+    """A block of rows: probabilities, a value per row by name, and what was counted."""
 
-    repaired: NumPyArray
-    direct: NumPyArray
-    prediction: npt.NDArray[np.integer[Any]]
-    extra: Mapping[str, NumPyArray]
+    matrices: Mapping[str, NumPyArray]
+    vectors: Mapping[str, NumPyArray]
     counts: Applied
 
 
@@ -462,9 +465,10 @@ def _no_rows(work: ModelApplication) -> OutputRows:
     classes = work.model.n_classes_
     uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
     batches = tuple(Batch(0, uniform, context=empty) for _ in work.files)
-    rows = _output_rows(work, [(batches[0].numbers, work.apply(batches))])
+    output = _Output(1)
+    output.add(work.apply(batches), batches[0].numbers)
     others = next(iter(work.files.values())).empty_others()
-    return replace(rows.first(0), others=others)
+    return replace(output.rows(work).first(0), others=others)
 
 
 def _applied_batches(
@@ -477,21 +481,18 @@ def _applied_batches(
         others = _other_columns(work, batches)
         first, rows = batches[0].first, len(batches[0])
         errors = RowErrors(work.files, work.options.on_error)
-        blocks: list[tuple[NumPyArray, _Computed]] = []
+        output = _Output(rows)
         for start, stop in pairwise(_block_edges(*batches[0].values.shape)):
             accepted = errors.apply(tuple(batch.rows(start, stop) for batch in batches), work.apply)
             if accepted is not None:
-                blocks.append((accepted[0][0].numbers, accepted[1]))
+                output.add(accepted[1], accepted[0][0].numbers)
             del accepted
         del batches
-        counts = [computed.counts for _, computed in blocks]
-        counts.append(Applied(0, work.model.n_classes_, 0, errors.counts))
-        output = _output_rows(work, blocks) if blocks else _no_rows(work)
-        if others is not None and len(output) != rows:
-            numbers = [numbers for numbers, _ in blocks] or [np.empty(0, dtype=np.intp)]
-            others = others.take(np.concatenate(numbers) - first)
-        del blocks
-        encoded = writer.encode(replace(output, others=others))
+        if others is not None and output.filled != rows:
+            others = others.take(output.numbers - first)
+        counts = [*output.counts, Applied(0, work.model.n_classes_, 0, errors.counts)]
+        written = output.rows(work) if output.filled else _no_rows(work)
+        encoded = writer.encode(replace(written, others=others))
         return encoded, Applied.total(work.model.n_classes_, counts)
 
     # Boxes, so that the worker can drop the last reference to a batch.
@@ -525,29 +526,44 @@ def _block_edges(rows: int, classes: int) -> list[int]:
     return edges
 
 
-def _output_rows(
-    work: ModelApplication, blocks: Sequence[tuple[NumPyArray, _Computed]]
-) -> OutputRows:
-    """Return blocks and the numbers of their rows as one output."""
+class _Output:
+    """The output of a batch, filled while each block is in the cache; class by class."""
 
-    def by_class(matrices: Sequence[NumPyArray]) -> NumPyArray:
-        rows, classes = sum(map(len, matrices)), matrices[0].shape[1]
-        joined = large_empty((classes, rows), matrices[0].dtype)
-        return np.concatenate([matrix.T for matrix in matrices], axis=1, out=joined)
+    def __init__(self, rows: int) -> None:
+        self._capacity, self.filled = rows, 0
+        self._matrices: dict[str, NumPyArray] = {}
+        self._vectors: list[Mapping[str, NumPyArray]] = []
+        self._numbers = [np.empty(0, dtype=np.intp)]
+        self.counts: list[Applied] = []
 
-    computed = [block for _, block in blocks]
-    extra = {
-        name: np.concatenate([block.extra[name] for block in computed])
-        for name in computed[0].extra
-    }
-    if work.options.on_error == "skip":
-        extra["row"] = np.concatenate([numbers for numbers, _ in blocks])
-    probabilities = {"repaired": by_class([block.repaired for block in computed])}
-    if work.options.with_direct:
-        probabilities["direct"] = by_class([block.direct for block in computed])
-    prediction = np.concatenate([block.prediction for block in computed])
-    confidence = np.take_along_axis(probabilities["repaired"], prediction[None], axis=0)[0]
-    return OutputRows(prediction, confidence, probabilities, extra)
+    @property
+    def numbers(self) -> npt.NDArray[np.intp]:
+        """The numbers of the rows in the input."""
+        return np.concatenate(self._numbers)
+
+    def add(self, block: _Computed, numbers: npt.NDArray[np.intp]) -> None:
+        """Append a block of rows."""
+        stop = self.filled + len(numbers)
+        for name, matrix in block.matrices.items():
+            if name not in self._matrices:
+                shape = matrix.shape[1], self._capacity
+                self._matrices[name] = large_empty(shape, matrix.dtype)
+            self._matrices[name][:, self.filled : stop] = matrix.T
+        self.filled = stop
+        self._vectors.append(block.vectors)
+        self._numbers.append(numbers)
+        self.counts.append(block.counts)
+
+    def rows(self, work: ModelApplication) -> OutputRows:
+        """Return the rows."""
+        matrices = {name: matrix[:, : self.filled] for name, matrix in self._matrices.items()}
+        vectors = {
+            name: np.concatenate([block[name] for block in self._vectors])
+            for name in self._vectors[0]
+        }
+        if work.options.on_error == "skip":
+            vectors["row"] = self.numbers
+        return OutputRows(vectors.pop("prediction"), vectors.pop("confidence"), matrices, vectors)
 
 
 def _check_predictions(
