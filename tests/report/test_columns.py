@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import cordcal
-from cordcal.evaluate.results import Advice, ReportData
+from cordcal.evaluate.results.report import Advice, ReportData
 from cordcal.report import render
 from cordcal.report.tables import columns, notebook_html, sorted_rows, table_of
 from cordcal.report.terminal import comparison_answer, comparison_table, comparison_view, short_rows

@@ -33,7 +33,8 @@ from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.baseline import Fingerprint
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
-from cordcal.evaluate.results import CertifiedErrorRate, MeasureComparison, Pictures
+from cordcal.evaluate.results.audit import CertifiedErrorRate, MeasureComparison
+from cordcal.evaluate.results.pictures import Pictures
 from cordcal.evaluate.statistics import (
     Replicates,
     certified_error_rates,

@@ -59,18 +59,16 @@ from cordcal.calibrators.registry import canonical_key, default_keys
 from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.pictures import pictures_of
-from cordcal.evaluate.results import (
-    ORIGINAL,
+from cordcal.evaluate.results.calibrators import (
     ConstraintCost,
     ContextOffer,
     Entry,
     GroupGap,
-    Interval,
     KeptPredictions,
-    Output,
-    Pictures,
     RuleOffer,
 )
+from cordcal.evaluate.results.pictures import Pictures
+from cordcal.evaluate.results.values import ORIGINAL, Interval, Output
 from cordcal.evaluate.statistics import (
     Replicates,
     act_shares,

@@ -15,18 +15,9 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate import recommendation
 from cordcal.evaluate.pictures import lists_that_fit
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    Advice,
-    Best,
-    Entry,
-    Interval,
-    Json,
-    Measures,
-    Output,
-    ReportData,
-    SuggestedCommand,
-)
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.report import Advice, Best, ReportData, SuggestedCommand
+from cordcal.evaluate.results.values import ORIGINAL, Interval, Json, Measures, Output
 from cordcal.evaluate.statistics import (
     LikelihoodRatio,
     Replicates,

@@ -31,7 +31,8 @@ from cordcal.certification import Recheck
 from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
 from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
 from cordcal.evaluate.pictures import by_group
-from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate, GroupReport
+from cordcal.evaluate.results.audit import CertifiedErrorRate
+from cordcal.evaluate.results.pictures import MIN_ROWS_PER_GROUP, GroupReport
 from cordcal.evaluate.statistics import (
     certified_error_rates,
     lowest_certified_threshold,

@@ -36,7 +36,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.evaluate.results import (
+from cordcal.evaluate.results.monitor import (
     Alarm,
     LabelledBatch,
     MonitorHistory,

@@ -14,14 +14,9 @@ from cordcal._errors import option_text
 from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.calibrators import available
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    ContextOffer,
-    Interval,
-    Output,
-    RuleOffer,
-    SuggestedCommand,
-)
+from cordcal.evaluate.results.calibrators import ContextOffer, RuleOffer
+from cordcal.evaluate.results.report import SuggestedCommand
+from cordcal.evaluate.results.values import ORIGINAL, Interval, Output
 from cordcal.evaluate.statistics import ROUNDING, joint_lower_bounds
 from cordcal.metrics import METRICS
 from cordcal.repair.results import MANY_AT_BOUND

@@ -33,7 +33,9 @@ from cordcal._numeric.parallel import default_threads, one_blas_thread, run_task
 from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Record, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.certification import certify_rows, tail
-from cordcal.evaluate.results import CertifiedErrorRate, ConstraintCost, Interval
+from cordcal.evaluate.results.audit import CertifiedErrorRate
+from cordcal.evaluate.results.calibrators import ConstraintCost
+from cordcal.evaluate.results.values import Interval
 from cordcal.metrics import METRICS
 from cordcal.metrics.base import LabelledRows, WeightedMean
 from cordcal.metrics.proper import NLL_FLOOR

@@ -12,7 +12,9 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.certification import Certificate
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective, TradeOffMark
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.pictures import MAX_HEAT_MAP, Selective
+from cordcal.evaluate.results.report import TradeOffMark
 from cordcal.metrics import (
     METRICS,
     Flows,

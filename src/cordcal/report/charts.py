@@ -13,7 +13,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from cordcal.evaluate.results import ClassRow, Entry, Move, ReportData, Selective, TradeOffMark
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.pictures import ClassRow, Move, Selective
+from cordcal.evaluate.results.report import ReportData, TradeOffMark
 from cordcal.metrics import METRICS
 from cordcal.metrics.binned import DiagramMark
 from cordcal.report.labels import place_labels

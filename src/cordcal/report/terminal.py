@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 
 from cordcal._errors import option_text, printable
 from cordcal._validation.caveats import Caveat
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    GroupReport,
-    Measures,
-    OutputRow,
-    ReportData,
-    points,
-)
+from cordcal.evaluate.results.monitor import points
+from cordcal.evaluate.results.pictures import GroupReport
+from cordcal.evaluate.results.report import OutputRow, ReportData
+from cordcal.evaluate.results.values import ORIGINAL, Measures
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 from cordcal.report.tables import columns, number, option_name, sorted_rows
