@@ -9,8 +9,8 @@ from tests.internals import CheckedScores, cluster_numbers
 import cordcal
 from cordcal import InputError
 from cordcal.calibrators.crossfit import Folds, cross_fit_any
-from cordcal.evaluate.compare import make_splits
 from cordcal.evaluate.held_out import measure_held_out
+from cordcal.evaluate.splits import make_splits
 
 COPIES = 3
 

@@ -254,7 +254,6 @@ class Audit(Record):
                 for metric in self.measures
                 if metric.low is not None and metric.high is not None
             },
-            lift_gain={},
             pictures=pictures,
         )
         headline, *sentences = self._sentences()

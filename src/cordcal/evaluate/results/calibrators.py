@@ -166,12 +166,12 @@ class Entry:
         repair or rows could not be held out.
     changes : PredictionChanges
         Which predictions the direct probabilities change.
+    pictures : Pictures
+        The data of the report's figures, from the first split.
     gain : mapping of str to Interval
         Direct minus repaired, paired: above zero the repair is better, except for accuracy.
     lift_gain : mapping of str to Interval
         The same for Lift; empty without one.
-    pictures : Pictures
-        The data of the report's figures, from the first split.
     parameters : float
         How many parameters it has; infinite if unknown.
     fit_seconds, apply_seconds : float or None
@@ -200,9 +200,9 @@ class Entry:
     repaired: Measures
     lift: Measures | None
     changes: PredictionChanges
-    gain: Mapping[str, Interval]
-    lift_gain: Mapping[str, Interval]
     pictures: Pictures = field(repr=False)
+    gain: Mapping[str, Interval] = field(default_factory=dict)
+    lift_gain: Mapping[str, Interval] = field(default_factory=dict)
     parameters: float = math.inf
     fit_seconds: float | None = None
     apply_seconds: float | None = None
