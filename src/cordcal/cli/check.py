@@ -161,7 +161,7 @@ def check(
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
         check_output(junit, force=force or own_junit)
-    from cordcal.evaluate.statistics import parse_share
+    from cordcal.evaluate.gates import parse_share
 
     limits = _gates(
         gates, most or [], least or [], required=write_baseline is None and certify is None

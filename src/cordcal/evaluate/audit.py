@@ -32,17 +32,12 @@ from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, che
 from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.baseline import Fingerprint
+from cordcal.evaluate.bounds import certified_error_rates
+from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
 from cordcal.evaluate.results.audit import CertifiedErrorRate, MeasureComparison
 from cordcal.evaluate.results.pictures import Pictures
-from cordcal.evaluate.statistics import (
-    Replicates,
-    certified_error_rates,
-    cost_without_labels,
-    lower_end,
-    percentile_interval,
-    resampled,
-)
+from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
 from cordcal.metrics import METRICS, TopkChangesStream
 from cordcal.metrics.base import ProbabilityMatrix, require_rows
 from cordcal.metrics.changes import read_predictions

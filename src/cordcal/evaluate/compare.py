@@ -38,6 +38,7 @@ from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators.adapters import PrecomputedProbabilities
 from cordcal.evaluate.baseline import Fingerprint, codes_of
+from cordcal.evaluate.bounds import act_shares
 from cordcal.evaluate.candidates import AnyCalibrator, choose_calibrators, unsuited_calibrators
 from cordcal.evaluate.comparison import Comparison
 from cordcal.evaluate.fitting import (
@@ -47,18 +48,13 @@ from cordcal.evaluate.fitting import (
     means,
     measure_on,
 )
+from cordcal.evaluate.need import calibration_tests
 from cordcal.evaluate.results.calibrators import (
     Entry,
 )
 from cordcal.evaluate.results.values import ORIGINAL, Interval, Output
 from cordcal.evaluate.splits import EvaluationRows, Split, check_evaluation, make_splits
-from cordcal.evaluate.statistics import (
-    Replicates,
-    act_shares,
-    calibration_tests,
-    interval_of,
-    resampled,
-)
+from cordcal.evaluate.statistics import Replicates, interval_of, resampled
 
 
 def compare(

@@ -14,18 +14,12 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate import recommendation
+from cordcal.evaluate.need import LikelihoodRatio, describe_need, describe_tests
 from cordcal.evaluate.pictures import lists_that_fit
 from cordcal.evaluate.results.calibrators import Entry
 from cordcal.evaluate.results.report import Advice, Best, ReportData, SuggestedCommand
 from cordcal.evaluate.results.values import ORIGINAL, Interval, Json, Measures, Output
-from cordcal.evaluate.statistics import (
-    LikelihoodRatio,
-    Replicates,
-    describe_need,
-    describe_tests,
-    interval_of,
-    shifted_interval,
-)
+from cordcal.evaluate.statistics import Replicates, interval_of, shifted_interval
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 

@@ -21,6 +21,7 @@ from cordcal.calibrators.adapters import PrecomputedProbabilities, predict_calib
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.evaluate.candidates import AnyCalibrator
+from cordcal.evaluate.constraint_cost import measure_constraint_cost
 from cordcal.evaluate.offers import offer_context, offer_rule
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.results.calibrators import (
@@ -29,9 +30,6 @@ from cordcal.evaluate.results.calibrators import (
 )
 from cordcal.evaluate.results.values import Output
 from cordcal.evaluate.splits import Split
-from cordcal.evaluate.statistics import (
-    measure_constraint_cost,
-)
 from cordcal.metrics import PredictionChangesStream
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities

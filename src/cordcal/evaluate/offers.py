@@ -27,10 +27,7 @@ from cordcal.evaluate.results.calibrators import (
     RuleOffer,
 )
 from cordcal.evaluate.splits import Split
-from cordcal.evaluate.statistics import (
-    paired_interval,
-    standard_error,
-)
+from cordcal.evaluate.statistics import paired_interval, standard_error
 from cordcal.metrics import ece, risk_coverage
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities

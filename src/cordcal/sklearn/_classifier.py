@@ -52,15 +52,11 @@ from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
-from cordcal.preserving import (
-    PreservingCalibrator,
-    check_repair_of_context,
-    needs_context,
-    new_repair,
-)
+from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Prefer
+from cordcal.repair.options import check_repair_of_context, needs_context, new_repair
 from cordcal.repair.prediction_rule import check_rule
 from cordcal.sklearn._members import (
     SKLEARN_METHODS,

@@ -7,6 +7,7 @@ from cordcal.calibrators.crossfit import HeldOut
 from cordcal.calibrators.learnt_rule import LearntRule
 from cordcal.certification import Certificate, CertifiedPart
 from cordcal.preserving import PreservingCalibrator
+from cordcal.preserving.fit_rows import FitRows
 from cordcal.repair import (
     CORD,
     ConfidenceGap,
@@ -24,7 +25,7 @@ from cordcal.sklearn._members import Member, SklearnCalibrator, _PassThroughClas
 
 _OWN = (
     PreservingCalibratedClassifierCV, Member, SklearnCalibrator, _PassThroughClassifier,
-    PreservingCalibrator, CORD, Lift, PredictionRule, LearntRule, HeldOut, Masses, Curve,
+    PreservingCalibrator, FitRows, CORD, Lift, PredictionRule, LearntRule, HeldOut, Masses, Curve,
     Construction, RankingConstruction, LiftConstruction, ConfidenceGap, FittedContext, ContextCurve,
     Certificate, CertifiedPart,
 )  # fmt: skip
