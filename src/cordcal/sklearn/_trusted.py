@@ -17,7 +17,7 @@ from cordcal.repair import (
     PredictionRule,
     RankingConstruction,
 )
-from cordcal.repair.context import ContextCurve, FittedContext
+from cordcal.repair.context import Column, ContextCurve, FittedContext, Scale
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Curve
 from cordcal.sklearn._classifier import PreservingCalibratedClassifierCV
@@ -27,7 +27,7 @@ _OWN = (
     PreservingCalibratedClassifierCV, Member, SklearnCalibrator, _PassThroughClassifier,
     PreservingCalibrator, FitRows, CORD, Lift, PredictionRule, LearntRule, HeldOut, Masses, Curve,
     Construction, RankingConstruction, LiftConstruction, ConfidenceGap, FittedContext, ContextCurve,
-    Certificate, CertifiedPart,
+    Column, Scale, Certificate, CertifiedPart,
 )  # fmt: skip
 # With method="sigmoid", "isotonic" or "temperature" a model holds scikit-learn's own calibrators.
 _SKLEARN = ("_CalibratedClassifier", "_SigmoidCalibration", "_TemperatureScaling")
