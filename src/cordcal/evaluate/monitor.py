@@ -765,7 +765,7 @@ class Monitor:
         monitor.inputs.generator.bit_generator.state = body["generator"]
         monitor.certificate = monitor.act = None
         if "certificate" in body:
-            monitor.certificate = Certificate.from_state(body["certificate"])
+            monitor.certificate = Certificate.from_dict(body["certificate"])
             monitor.act = ActEvidence(monitor.certificate.error)
         for test, capital in monitor._capitals().items():
             capital.rows = int(body["rows"][test])

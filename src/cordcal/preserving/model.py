@@ -1102,9 +1102,9 @@ class PreservingCalibrator(Estimator):
         if len(arrays.get("fit_rows", ())):
             model._fit_rows = FitRows(arrays["fit_rows"], bool(meta.get("fit_ids", False)))
         if "confidence" in meta:
-            model.confidence_ = ConfidenceGap.from_state(meta["confidence"])
+            model.confidence_ = ConfidenceGap.from_dict(meta["confidence"])
         if "certificate" in meta:
-            certificate = Certificate.from_state(meta["certificate"])
+            certificate = Certificate.from_dict(meta["certificate"])
             if certificate.model != model.digest():
                 raise InputError("certificate", "is that of another model", "certify it again")
             model.certificate_ = certificate
