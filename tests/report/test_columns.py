@@ -14,7 +14,14 @@ import cordcal
 from cordcal.evaluate.results.report import Advice, ReportData
 from cordcal.report import render
 from cordcal.report.tables import columns, notebook_html, sorted_rows, table_of
-from cordcal.report.terminal import comparison_answer, comparison_table, comparison_view, short_rows
+from cordcal.report.terminal import (
+    Bullets,
+    act_table,
+    comparison_answer,
+    comparison_table,
+    comparison_view,
+    short_rows,
+)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +118,11 @@ def test_the_answer_comes_first_on_one_screen(data: ReportData) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_paragraph_is_unbroken(data: ReportData, width: int) -> None:
-    text = printed(comparison_view(data, all_rows=True), width)
+    parts = (
+        *(comparison_answer(data), Bullets(data.reading)),
+        *(comparison_table(data, all_rows=True), act_table(data)),
+    )
+    text = "".join(printed(part, width) for part in parts)
     lines = text.splitlines()
     assert all(len(line) <= width for line in lines)
     prose = [line for line in lines if line and not re.match(r"[┏┃┡│└]", line)]

@@ -11,23 +11,13 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import (
-    Array,
-    ArrayLike,
-    Classes,
-    Floats,
-    Kind,
-    NumPyArray,
-    NumPyDType,
-)
+from cordcal._numeric.types import Array, ArrayLike, Classes, Floats, Kind, NumPyArray, NumPyDType
 from cordcal._validation import layouts
-from cordcal._validation.caveats import Caveat, audit_caveats
+from cordcal._validation.caveats import Caveat
+from cordcal._validation.data_caveats import audit_caveats
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import as_groups, check_predictions, check_weights, few_groups
-from cordcal._validation.names import (
-    Name,
-    check_class_names,
-)
+from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import (
-    Kind,
-)
+from cordcal._numeric.types import Kind
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators.adapters import PrecomputedProbabilities, adapted
 from cordcal.calibrators.registry import canonical_key, default_keys

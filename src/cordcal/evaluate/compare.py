@@ -14,25 +14,13 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.progress import line_of_progress, shown
-from cordcal._numeric.types import (
-    ArrayLike,
-    Kind,
-    NumPyArray,
-)
-from cordcal._validation.caveats import (
-    Caveat,
-    context_caveats,
-    find_caveats,
-    overlap,
-    split_caveats,
-    warn_about,
-)
+from cordcal._numeric.types import ArrayLike, Kind, NumPyArray
+from cordcal._validation.caveats import Caveat, warn_about
 from cordcal._validation.context import check_context, split_context
+from cordcal._validation.context_caveats import context_caveats
+from cordcal._validation.data_caveats import find_caveats, overlap, split_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import (
-    check_labels,
-    cluster_numbers,
-)
+from cordcal._validation.labels import check_labels, cluster_numbers
 from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal._validation.table import MatchedRows, match
@@ -41,17 +29,9 @@ from cordcal.evaluate.baseline import Fingerprint, codes_of
 from cordcal.evaluate.bounds import act_shares
 from cordcal.evaluate.candidates import AnyCalibrator, choose_calibrators, unsuited_calibrators
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.fitting import (
-    FittedCalibrator,
-    fit_and_measure,
-    is_lifted,
-    means,
-    measure_on,
-)
+from cordcal.evaluate.fitting import FittedCalibrator, fit_and_measure, is_lifted, means, measure_on
 from cordcal.evaluate.need import calibration_tests
-from cordcal.evaluate.results.calibrators import (
-    Entry,
-)
+from cordcal.evaluate.results.calibrators import Entry
 from cordcal.evaluate.results.values import ORIGINAL, Interval, Output
 from cordcal.evaluate.splits import EvaluationRows, Split, check_evaluation, make_splits
 from cordcal.evaluate.statistics import Replicates, interval_of, resampled

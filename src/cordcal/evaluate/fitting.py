@@ -12,10 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cordcal._numeric.arrays import first_argmax
-from cordcal._numeric.types import (
-    Kind,
-    NumPyArray,
-)
+from cordcal._numeric.types import Kind, NumPyArray
 from cordcal.calibrators import Calibrator, Size, calibrator_class
 from cordcal.calibrators.adapters import PrecomputedProbabilities, predict_calibrated
 from cordcal.calibrators.blend import Blend
@@ -24,10 +21,7 @@ from cordcal.evaluate.candidates import AnyCalibrator
 from cordcal.evaluate.constraint_cost import measure_constraint_cost
 from cordcal.evaluate.offers import offer_context, offer_rule
 from cordcal.evaluate.pictures import pictures_of
-from cordcal.evaluate.results.calibrators import (
-    Entry,
-    KeptPredictions,
-)
+from cordcal.evaluate.results.calibrators import Entry, KeptPredictions
 from cordcal.evaluate.results.values import Output
 from cordcal.evaluate.splits import Split
 from cordcal.metrics import PredictionChangesStream

@@ -42,13 +42,7 @@ from cordcal.evaluate.results.audit import CertifiedErrorRate
 from cordcal.evaluate.results.pictures import MIN_ROWS_PER_GROUP, GroupReport
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, prediction_changes
-from cordcal.metrics.base import (
-    BlockStream,
-    LabelledRows,
-    MeanStream,
-    Metric,
-    ProbabilityMatrix,
-)
+from cordcal.metrics.base import BlockStream, LabelledRows, MeanStream, Metric, ProbabilityMatrix
 from cordcal.metrics.proper import AccuracyStream
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 

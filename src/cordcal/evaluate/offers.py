@@ -8,24 +8,13 @@ import warnings
 import numpy as np
 
 from cordcal._numeric.arrays import first_argmax
-from cordcal._numeric.types import (
-    Flags,
-    Floats,
-)
+from cordcal._numeric.types import Flags, Floats
 from cordcal._validation.context import ContextValues, is_present
-from cordcal._validation.labels import (
-    MAX_GROUPS,
-    Groups,
-    rows_by_group,
-)
+from cordcal._validation.labels import MAX_GROUPS, Groups, rows_by_group
 from cordcal.calibrators.adapters import predict_calibrated
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.learnt_rule import learn_rule
-from cordcal.evaluate.results.calibrators import (
-    ContextOffer,
-    GroupGap,
-    RuleOffer,
-)
+from cordcal.evaluate.results.calibrators import ContextOffer, GroupGap, RuleOffer
 from cordcal.evaluate.splits import Split
 from cordcal.evaluate.statistics import paired_interval, standard_error
 from cordcal.metrics import ece, risk_coverage

@@ -10,19 +10,9 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_digests
-from cordcal._numeric.types import (
-    ArrayLike,
-    Classes,
-    Floats,
-    Labels,
-)
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels
 from cordcal._validation.context import ContextValues
-from cordcal._validation.labels import (
-    Groups,
-    check_labels,
-    cluster_numbers,
-    few_groups,
-)
+from cordcal._validation.labels import Groups, check_labels, cluster_numbers, few_groups
 from cordcal._validation.scores import CheckedScores, as_scores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 
