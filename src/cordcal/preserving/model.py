@@ -30,14 +30,10 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
-from cordcal._validation.caveats import (
-    bound_caveats,
-    context_caveats,
-    find_caveats,
-    suppress_repeats,
-    warn_about,
-)
+from cordcal._validation.caveats import bound_caveats, suppress_repeats, warn_about
 from cordcal._validation.context import ContextValues, check_context, split_context
+from cordcal._validation.context_caveats import context_caveats
+from cordcal._validation.data_caveats import find_caveats
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
     check_labels,
@@ -45,16 +41,8 @@ from cordcal._validation.labels import (
     check_weights,
     cluster_numbers,
 )
-from cordcal._validation.names import (
-    Name,
-    check_class_names,
-)
-from cordcal._validation.scores import (
-    CheckedScores,
-    as_scores,
-    check_kind,
-    check_scores,
-)
+from cordcal._validation.names import Name, check_class_names
+from cordcal._validation.scores import CheckedScores, as_scores, check_kind, check_scores
 from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
@@ -74,6 +62,7 @@ from cordcal.repair import (
 )
 from cordcal.repair.context import FittedContext
 from cordcal.repair.decimals import check_decimals, round_to_decimals
+from cordcal.repair.fitted import measure_gap
 from cordcal.repair.lift_rule import Prefer
 from cordcal.repair.options import check_repair_of_context, needs_context, new_repair
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
@@ -376,18 +365,14 @@ class PreservingCalibrator(Estimator):
         outputs = self.predict_checked(
             part, context=None if context is None else context.take(rows)
         )
-        construction = self.construction_
-        if isinstance(construction, RankingConstruction):
-            construction = construction.levels[0]
-        return ConfidenceGap.of(
+        return measure_gap(
+            self.repair_,
             part.probabilities,
             outputs.direct,
             outputs.repaired,
             part.prediction,
             labels[rows],
             weight,
-            at_bound=construction.n_at_lower / construction.n,
-            repair=self.repair_.prefer if isinstance(self.repair_, Lift) else "cord",
         )
 
     def fit_checked(
@@ -767,10 +752,9 @@ class PreservingCalibrator(Estimator):
         """
         _, original, used = self._read(scores, prediction, context)
         direct = predict_calibrated(self.calibrator_, original)
-        pair = original.probabilities, direct, original.prediction
-        if isinstance(self.repair_, Lift):
-            return self.repair_.explain_checked(*pair, used)
-        return self.repair_.explain_checked(*pair)
+        return self.repair_.explain_checked(
+            original.probabilities, direct, original.prediction, used
+        )
 
     def predict(
         self, scores: ArrayLike, *, prediction: ArrayLike | None = None, axis: int | None = None
@@ -828,11 +812,9 @@ class PreservingCalibrator(Estimator):
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original)
-        rows = (original.probabilities, direct, original.prediction, dtype)
-        if isinstance(self.repair_, Lift):
-            repaired = self.repair_.transform_checked(*rows, context)
-        else:
-            repaired = self.repair_.transform_checked(*rows)
+        repaired = self.repair_.transform_checked(
+            original.probabilities, direct, original.prediction, dtype, context
+        )
         return Outputs(direct, repaired, original.prediction)
 
     def _predict_dense(
