@@ -17,7 +17,13 @@ from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.results.pictures import Pictures
 from cordcal.files.apply import Open, Run, run_locally
-from cordcal.files.loop import OnError, Progress, Rows, original_and_prediction, process_batches
+from cordcal.files.loop import (
+    OnError,
+    Progress,
+    Rows,
+    original_and_prediction,
+    process_batches,
+)
 from cordcal.files.scores import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.repair.construction import ConstructionState, RowSummary
@@ -112,6 +118,7 @@ def audit_files(
     repair: CORD | Lift | None = None,
     groups: ArrayLike = None,
     on_error: OnError = "stop",
+    resamples: int = 1000,
     clusters: NumPyArray | None = None,
     progress: Progress | None = None,
 ) -> AuditedFiles:
@@ -125,7 +132,7 @@ def audit_files(
     original, direct : ScoreFile
         The classifier's scores and the calibrator's probabilities of the same rows; labels
         come from whichever has them, weights from the first.
-    class_names, repair, clusters
+    class_names, repair, resamples, clusters
         As for `audit`.
     groups : array_like of shape (n,), optional
         The group of each row of the files, for metrics per group; they need labels.
@@ -159,6 +166,7 @@ def audit_files(
         class_names=class_names,
         fitted_here=repair is None,
         noticed=noticed,
+        resamples=resamples,
         clusters=clusters,
         groups=groups,
     )
@@ -198,6 +206,7 @@ def finish_audit(
     class_names: Sequence[str] | None,
     fitted_here: bool,
     noticed: Sequence[str] = (),
+    resamples: int = 1000,
     clusters: NumPyArray | None = None,
     groups: ArrayLike = None,
 ) -> AuditedFiles:
@@ -206,6 +215,7 @@ def finish_audit(
         class_names=class_names,
         fitted_here=fitted_here,
         noticed=noticed,
+        resamples=resamples,
         clusters=clusters,
     )
     pictures = total.pictures(class_names, groups)

@@ -196,17 +196,8 @@ def _apply_lift(
     original = split.original
     rows = {}
     for prefer in ("confidence", "likelihood"):
-        lift = Lift(prefer).fit_checked(
-            split.fit.probabilities,
-            fit_direct,
-            split.fit_labels,
-            split.fit.prediction,
-            None,
-            held_out=masses,
-        )
-        rows[prefer] = lift.transform_checked(
-            original.probabilities, direct, original.prediction, np.float64
-        )
+        lift = split.fit_lift(Lift(prefer), fit_direct, masses)
+        rows[prefer] = split.repair(lift, direct)
     at_bound = lift.explain_checked(original.probabilities, direct, original.prediction).at_bound
     return _Lifted(rows["confidence"], rows["likelihood"], float((at_bound < 0).mean()))
 

@@ -16,7 +16,7 @@ from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.learnt_rule import learn_rule
 from cordcal.evaluate.results.calibrators import ContextOffer, GroupGap, RuleOffer
 from cordcal.evaluate.splits import Split
-from cordcal.evaluate.statistics import paired_interval, standard_error
+from cordcal.evaluate.statistics import mean_interval
 from cordcal.metrics import ece, risk_coverage
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.registry import MeasuredProbabilities
@@ -37,26 +37,15 @@ def offer_rule(
         rule, _ = learn_rule(direct, fit.prediction)
     if rule.is_argmax:
         return None
-    lift = Lift(rule=rule).fit_checked(
-        fit.probabilities,
-        direct,
-        split.fit_labels,
-        fit.prediction,
-        None,
-        held_out=model.calibrator_.held_out_.masses,
-    )
-    repaired = lift.transform_checked(
-        split.original.probabilities, outputs.direct, outputs.prediction, np.float64
-    )
+    lift = split.fit_lift(Lift(rule=rule), direct, model.calibrator_.held_out_.masses)
+    repaired = split.repair(lift, outputs.direct)
     true_mass = repaired[np.arange(len(repaired)), split.labels]
     losses, ruled = (
         -np.log(np.maximum(mass, NLL_FLOOR)) for mass in (lifted.rows.true_mass, true_mass)
     )
-    mean = float(np.mean(losses - ruled))
-    error = 1.96 * standard_error(losses - ruled, split.original.clusters)
     return RuleOffer(
         nll=float(ruled.mean()),
-        saving=paired_interval(mean, mean - error, mean + error),
+        saving=mean_interval(losses - ruled, split.original.clusters),
         share=float(np.mean(first_argmax(repaired) != outputs.prediction)),
     )
 
@@ -67,35 +56,23 @@ def offer_context(
     """Return what context brings a blend with Lift; None for others, or without context."""
     if split.contexts is None or not isinstance(model.calibrator_, Blend):
         return None
-    fit, (first, second) = split.fit, split.contexts
-    lift = Lift().fit_checked(
-        fit.probabilities,
-        predict_calibrated(model.calibrator_, fit),
-        split.fit_labels,
-        fit.prediction,
-        None,
-        held_out=model.calibrator_.held_out_.masses,
-        context=first,
-    )
+    first, second = split.contexts
+    direct = predict_calibrated(model.calibrator_, split.fit)
+    lift = split.fit_lift(Lift(), direct, model.calibrator_.held_out_.masses, first)
     assert lift.context_ is not None
     rows, right = np.arange(len(split.labels)), outputs.prediction == split.labels
     losses, eces, areas, masses = [], [], [], []
     for context in (None, second):
-        repaired = lift.transform_checked(
-            split.original.probabilities, outputs.direct, outputs.prediction, np.float64, context
-        )
+        repaired = split.repair(lift, outputs.direct, context)
         mass = repaired[rows, outputs.prediction]
         losses.append(-np.log(np.maximum(np.where(right, mass, 1.0 - mass), NLL_FLOOR)))
         eces.append(float(ece(repaired, split.labels)))
         areas.append(risk_coverage(repaired, split.labels).aurc)
         masses.append(mass)
-    saving = losses[0] - losses[1]
-    mean = float(saving.mean())
-    error = 1.96 * standard_error(saving, split.original.clusters)
     return ContextOffer(
         columns=tuple(column.name for column in lift.context_.columns),
         loss=float(losses[1].mean()),
-        saving=paired_interval(mean, mean - error, mean + error),
+        saving=mean_interval(losses[0] - losses[1], split.original.clusters),
         ece=(eces[0], eces[1]),
         aurc=(areas[0], areas[1]),
         gaps=_group_gaps(masses[0], masses[1], right, second, split.groups),

@@ -15,6 +15,8 @@ from cordcal._validation.context import ContextValues
 from cordcal._validation.labels import Groups, check_labels, cluster_numbers, few_groups
 from cordcal._validation.scores import CheckedScores, as_scores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
+from cordcal.repair import Lift
+from cordcal.repair.lift import Masses
 
 EvaluationRows = tuple[ArrayLike, ArrayLike]
 """Scores and labels of the rows to evaluate on."""
@@ -72,6 +74,27 @@ class Split:
         """The rows to fit on and the fits so far, which blend and lift share."""
         folds = Folds.of_rows(self.fit, self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
+
+    def fit_lift(
+        self, lift: Lift, direct: Floats, held_out: Masses, context: ContextValues | None = None
+    ) -> Lift:
+        """Fit a Lift on the rows to fit on, with their direct probabilities."""
+        return lift.fit_checked(
+            self.fit.probabilities,
+            direct,
+            self.fit_labels,
+            self.fit.prediction,
+            None,
+            held_out=held_out,
+            context=context,
+        )
+
+    def repair(self, lift: Lift, direct: Floats, context: ContextValues | None = None) -> Floats:
+        """Repair the rows to evaluate on."""
+        original = self.original
+        return lift.transform_checked(
+            original.probabilities, direct, original.prediction, np.float64, context
+        )
 
 
 def make_splits(

@@ -152,6 +152,12 @@ def paired_interval(estimate: float, low: float, high: float) -> Interval:
     return Interval(*(0.0 if abs(end) < ROUNDING else end for end in (estimate, low, high)))
 
 
+def mean_interval(values: Vector, clusters: Classes | None) -> Interval:
+    """Return the mean of paired differences with its 95 % interval, by its standard error."""
+    mean, error = float(values.mean()), 1.96 * standard_error(values, clusters)
+    return paired_interval(mean, mean - error, mean + error)
+
+
 def shifted_interval(value: float, drawn: Vector) -> tuple[float, float]:
     """Return the 95 % interval of a metric from its bootstrap replicates.
 

@@ -348,7 +348,7 @@ def check_mergeable(stream: Any, other: Any, setting: str) -> None:
     if own != others:
         raise InputError(
             "other",
-            f"cannot be merged: streams of {setting}={own!r} and {setting}={others!r}",
+            f"cannot be merged: streams of {setting} = {own!r} and {setting} = {others!r}",
             "make both streams alike",
         )
 
