@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 import cordcal
-from cordcal.evaluate.results.report import Advice, ReportData
+from cordcal.evaluate.results.recommendation import Recommendation
+from cordcal.evaluate.results.report import ReportData
 from cordcal.report import render
 from cordcal.report.tables import columns, notebook_html, sorted_rows, table_of
 from cordcal.report.terminal import (
@@ -133,7 +134,16 @@ def test_no_paragraph_is_unbroken(data: ReportData, width: int) -> None:
 
 
 def test_without_a_recommendation_the_caveats_count(data: ReportData) -> None:
-    blocked = replace(data, advice=Advice(None, "No recommendation", "Check first: x."))
+    no_recommendation = Recommendation(
+        key=None,
+        output=None,
+        is_default=False,
+        reason="Check first: x.",
+        n_rows=0,
+        before={},
+        after={},
+    )
+    blocked = replace(data, advice=no_recommendation)
     answer = printed(comparison_answer(blocked))
     assert answer.startswith("Recommended  nothing yet; first check what is marked with ! above")
     assert len(answer.splitlines()) <= 4
@@ -158,7 +168,7 @@ def test_a_notebook_shows_ten_rows_and_folds_the_others(data: ReportData) -> Non
     # The recommended row is shown even if it is the last one.
     worst = sorted_rows(data)[-1]
     assert data.advice is not None
-    other = replace(data, advice=replace(data.advice, output=(worst.key, worst.output)))
+    other = replace(data, advice=replace(data.advice, key=worst.key, output=worst.output))
     shown, folded = notebook_html(other).split("<details>")
     assert shown.count("<tr><td>") == 10
     assert marked(shown) == [worst.key]

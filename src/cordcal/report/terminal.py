@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10_000
 # A longer heading takes two lines.
 _LONG_HEADING = 14
-# The labels of `Advice`, up to the colon, are replaced by these, which leave room for the texts.
+# They replace the labels of `Recommendation`, up to the colon, and leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30

@@ -9,6 +9,7 @@ from cordcal._numeric.types import Record
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate.results.audit import CertifiedErrorRate
 from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.recommendation import Recommendation
 from cordcal.evaluate.results.values import ORIGINAL, Measures, Output
 from cordcal.metrics import METRICS, PredictionChanges
 
@@ -20,36 +21,6 @@ class Best(Record):
     key: str
     output: str
     value: float
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The recommendation, as it is shown.
-
-    Attributes
-    ----------
-    output : (key, kind) or None
-        The recommended output; None if the data allow no recommendation.
-    headline, reason : str
-        The recommendation, and the reason for it.
-    figures : str
-        What it brings on the evaluation rows, in one line.
-    simpler, if_changing, with_rule, with_context : str
-        The simpler options, and what changing predictions or a learnt rule would bring, each as
-        a short text behind its label and a colon; empty if there is nothing to say.
-    confidence : str
-        Confidence minus accuracy before and after, likewise.
-    """
-
-    output: Output | None
-    headline: str
-    reason: str
-    figures: str = ""
-    simpler: str = ""
-    if_changing: str = ""
-    with_rule: str = ""
-    with_context: str = ""
-    confidence: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +150,7 @@ class ReportData:
         The result in one sentence.
     reading : tuple of str
         Further sentences.
-    advice : Advice or None
+    advice : Recommendation or None
         The recommendation of a comparison.
     default : (key, kind) or None
         The output that cordcal uses by default, if it was compared.
@@ -218,7 +189,7 @@ class ReportData:
     listed: frozenset[str]
     intervals: Mapping[Output, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     best: Mapping[str, Best] = field(default_factory=dict)
-    advice: Advice | None = None
+    advice: Recommendation | None = None
     default: Output | None = None
     need: str = ""
     need_tests: tuple[str, ...] = ()
@@ -237,7 +208,7 @@ class ReportData:
     @property
     def recommended(self) -> Output | None:
         """The recommended output, if there is one."""
-        return None if self.advice is None else self.advice.output
+        return None if self.advice is None else self.advice.choice
 
     def entry(self, key: str) -> Entry:
         """Return a calibrator by its key."""
