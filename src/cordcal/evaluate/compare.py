@@ -282,7 +282,7 @@ def _match(
     }
     is_pair = isinstance(evaluation, tuple)
     (vectors, opinions), (later_vectors, later_opinions) = (
-        split_context({} if context is None else context) for context in contexts
+        split_context(context) for context in contexts
     )
     rows = match(
         {"scores": scores, **opinions, **calibration},

@@ -284,7 +284,7 @@ class PreservingCalibrator(Estimator):
             twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
             without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
-        vectors, opinions = split_context({} if context is None else context)
+        vectors, opinions = split_context(context)
         rows = match(
             {"scores": scores, **opinions},
             class_names=self.class_names,
@@ -965,7 +965,7 @@ class PreservingCalibrator(Estimator):
         """Match rows with each other, and columns with those of fit."""
         self._check_fitted("repair_")
         names = self.output_names()
-        columns, opinions = split_context({} if context is None else context)
+        columns, opinions = split_context(context)
         return match(
             {"scores": scores, **opinions},
             others=columns,
