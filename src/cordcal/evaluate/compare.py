@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,13 @@ from cordcal.evaluate.fitting import FittedCalibrator, fit_and_measure, is_lifte
 from cordcal.evaluate.need import calibration_tests
 from cordcal.evaluate.results.calibrators import Entry
 from cordcal.evaluate.results.values import ORIGINAL, Interval, Output
-from cordcal.evaluate.splits import EvaluationRows, Split, check_evaluation, make_splits
+from cordcal.evaluate.splits import (
+    EvaluationRows,
+    Split,
+    check_evaluation,
+    given_split,
+    random_splits,
+)
 from cordcal.evaluate.statistics import Replicates, interval_of, resampled
 
 
@@ -122,7 +127,7 @@ def compare(
     True
     """
     check_kind(input)
-    check_evaluation(evaluation)
+    check_evaluation(evaluation, splits)
     selection = choose_calibrators(calibrators, input)
     if not isinstance(evaluation, tuple) and selection.has_precomputed:
         raise InputError(
@@ -152,47 +157,32 @@ def compare(
     if matched.clusters is not None:
         checked = replace(checked, clusters=cluster_numbers(matched.clusters, rows))
     seed = as_seed(seed)
-    later_clusters = None
-    if held_out is not None:
-        evaluation, groups = (held_out.matrices[0], held_out.labels), held_out.groups
-        later_clusters = held_out.clusters
-    else:
-        groups = matched.groups
     left_out = {}
     if not selection.explicit:
         left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
-    parts, population = make_splits(
-        checked, truth, evaluation, splits, seed, groups, later_clusters
-    )
+    if held_out is not None:
+        parts = [given_split(checked, truth, held_out)]
+    else:
+        assert not isinstance(evaluation, tuple)
+        parts = random_splits(checked, truth, evaluation, splits, seed, matched.groups)
     caveats = find_caveats(checked, truth, names=names)
     if contexts[0] is not None:
         first = check_context(matched, contexts[0], input)
         second = None if held_out is None else check_context(held_out, contexts[1], input)
         parts = [part.with_context(first, second, rows) for part in parts]
         caveats += context_caveats(first, checked.prediction, truth, None)
-    if isinstance(evaluation, tuple) and not caveats:
+    if held_out is not None and not caveats:
         caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
     warn_about(caveats)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
-    fitted: list[FittedCalibrator] = []
     running = {name: candidate for name, candidate in candidates.items() if name not in left_out}
-    waiting = set(running)
-
     with _steps(progress, len(running) + 1) as advance:
-
-        def report(name: str) -> None:
-            if name in waiting:
-                waiting.remove(name)
-                advance(name)
-
-        # Lift needs held-out probabilities of these: they are fitted together, on threads.
-        lifted = {str(key): name for name, key in running.items() if is_lifted(key, preserve)}
-        for part in parts:
-            part.fit_cache.fit_all(list(lifted), lambda key: report(lifted[key]))
+        _fit_together(running, parts, preserve, advance)
+        fitted: list[FittedCalibrator] = []
         for name, candidate in running.items():
-            report(name)
+            advance(name)
             try:
                 fitted.append(
                     fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
@@ -209,12 +199,14 @@ def compare(
         rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
         for result in fitted:
             rows_by_output |= result.rows
+        # Splits at random are drawn from all rows, others from the rows to evaluate on.
+        drawn = checked if held_out is None else parts[0].original
         replicates = resampled(
             rows_by_output,
             [part.rows for part in parts],
-            population,
+            drawn.rows,
             seed=seed,
-            clusters=(checked if held_out is None else parts[0].original).clusters,
+            clusters=drawn.clusters,
         )
     part_clusters = [part.original.clusters for part in parts]
     return Comparison(
@@ -245,16 +237,37 @@ _UNUSED_CONTEXT = (
 )
 
 
+def _fit_together(
+    running: Mapping[str, AnyCalibrator],
+    parts: Sequence[Split],
+    preserve: int | Literal["ranking"],
+    advance: Callable[[str], None],
+) -> None:
+    """Fit on threads the calibrators of which Lift needs held-out probabilities."""
+    names = {str(key): name for name, key in running.items() if is_lifted(key, preserve)}
+    for part in parts:
+        part.fit_cache.fit_all(list(names), lambda key: advance(names[key]))
+
+
 @contextmanager
 def _steps(progress: Callable[[str], None] | None, count: int) -> Iterator[Callable[[str], None]]:
-    """Yield a function to call at the start of each step: the caller's, or one that counts."""
+    """Yield a function to call with the name of each step, which counts when it comes first."""
+    seen: set[str] = set()
+
+    def once(show: Callable[[str], None]) -> Callable[[str], None]:
+        def advance(name: str) -> None:
+            if name not in seen:
+                seen.add(name)
+                show(name)
+
+        return advance
+
     if progress is not None:
         with shown():
-            yield progress
+            yield once(progress)
         return
-    numbers = itertools.count()
-    with line_of_progress("comparing", count) as advance:
-        yield lambda name: advance(next(numbers), name)
+    with line_of_progress("comparing", count) as show:
+        yield once(lambda name: show(len(seen) - 1, name))
 
 
 def _match(

@@ -14,6 +14,7 @@ from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels
 from cordcal._validation.context import ContextValues
 from cordcal._validation.labels import Groups, check_labels, cluster_numbers, few_groups
 from cordcal._validation.scores import CheckedScores, as_scores
+from cordcal._validation.table import MatchedRows
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.repair import Lift
 from cordcal.repair.lift import Masses
@@ -22,8 +23,8 @@ EvaluationRows = tuple[ArrayLike, ArrayLike]
 """Scores and labels of the rows to evaluate on."""
 
 
-def check_evaluation(evaluation: object) -> None:
-    """Require a share of the rows, or a pair of scores and labels."""
+def check_evaluation(evaluation: object, splits: int) -> None:
+    """Require a share of the rows, or a pair of scores and labels, which has one split."""
     hint = "pass a share between 0 and 1, or a tuple of scores and labels"
     if isinstance(evaluation, tuple):
         if len(evaluation) != 2:
@@ -33,6 +34,14 @@ def check_evaluation(evaluation: object) -> None:
     elif not 0.0 < float(evaluation) < 1.0:
         raise InputError(
             "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or separate rows"
+        )
+    if splits < 1:
+        raise InputError("splits", f"is {splits}", "pass 1 or more")
+    if splits > 1 and isinstance(evaluation, tuple):
+        raise InputError(
+            "splits",
+            "is above 1 but the evaluation rows are given",
+            "there is one way to split: pass 1",
         )
 
 
@@ -97,45 +106,36 @@ class Split:
         )
 
 
-def make_splits(
+def given_split(scores: CheckedScores, labels: Labels, held_out: MatchedRows) -> Split:
+    """Return the split of rows to fit on and separate rows to evaluate on."""
+    test = as_scores(held_out.matrices[0])
+    if test.shape[1] != scores.classes:
+        raise InputError(
+            "evaluation",
+            f"has {test.shape[1]} classes but scores has {scores.classes}",
+            "pass the same columns in both",
+        )
+    truth = check_labels(held_out.labels, *test.shape)
+    rows = np.arange(len(truth))
+    original = CheckedScores.from_scores(test, scores.kind)
+    if held_out.clusters is not None:
+        original = replace(original, clusters=cluster_numbers(held_out.clusters, len(truth)))
+    groups = None if held_out.groups is None else few_groups(held_out.groups, len(truth))
+    return Split(scores, labels, original, truth, rows, groups)
+
+
+def random_splits(
     scores: CheckedScores,
     labels: Labels,
-    evaluation: float | EvaluationRows,
+    share: float,
     splits: int,
     seed: int,
     groups: ArrayLike,
-    later_clusters: ArrayLike = None,
-) -> tuple[list[Split], int]:
-    """Return the splits, and the size of the population that resamples draw from.
-
-    ``later_clusters`` are those of separate rows to evaluate on.
-    """
-    if splits < 1:
-        raise InputError("splits", f"is {splits}", "pass 1 or more")
-    if isinstance(evaluation, tuple):
-        if splits > 1:
-            raise InputError(
-                "splits",
-                "is above 1 but the evaluation rows are given",
-                "there is one way to split: pass 1",
-            )
-        test = as_scores(evaluation[0])
-        if test.shape[1] != scores.classes:
-            raise InputError(
-                "evaluation",
-                f"has {test.shape[1]} classes but scores has {scores.classes}",
-                "pass the same columns in both",
-            )
-        truth = check_labels(evaluation[1], *test.shape)
-        rows = np.arange(len(truth))
-        original = CheckedScores.from_scores(test, scores.kind)
-        if later_clusters is not None:
-            original = replace(original, clusters=cluster_numbers(later_clusters, len(truth)))
-        test_groups = None if groups is None else few_groups(groups, len(truth))
-        return [Split(scores, labels, original, truth, rows, test_groups)], len(truth)
+) -> list[Split]:
+    """Return splits that evaluate on a share of the rows; copies and clusters stay together."""
     count = len(labels)
     all_groups = None if groups is None else few_groups(groups, count)
-    held_out = min(max(1, round(evaluation * count)), count - 1)
+    held_out = min(max(1, round(share * count)), count - 1)
     if count < 2:
         raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
@@ -161,7 +161,7 @@ def make_splits(
                 None if all_groups is None else all_groups[test_rows],
             )
         )
-    return parts, count
+    return parts
 
 
 # A row that makes up more of a set is not a duplicate but what a coarse classifier returns.
