@@ -23,7 +23,7 @@ import numpy as np
 import cordcal
 from cordcal._validation.scores import original_probabilities
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.results import ORIGINAL, Output
+from cordcal.evaluate.results.values import ORIGINAL, Output
 from cordcal.preserving import PreservingCalibrator
 from stored import append_cell, read_cells
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cordcal.evaluate.bounds import upper_mean
 from cordcal.evaluate.gates import Gate, check
-from cordcal.evaluate.statistics import upper_mean
 from cordcal.metrics import METRICS
 
 Rng = np.random.Generator

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import cordcal
+from cordcal.evaluate.bounds import certified_error_rates, lowest_certified_threshold
 from cordcal.evaluate.evidence import N_BANDS, CalibrationEvidence, DriftEvidence, bands_of
-from cordcal.evaluate.statistics import certified_error_rates, lowest_certified_threshold
 from cordcal.metrics.base import LabelledRows
 from stored import read_outputs
 

@@ -131,7 +131,7 @@ def test_groups_that_are_new_never_go_through() -> None:
     assert certificate.accepts(sure, groups=["north", "west"]).tolist() == [True, False]
     with refused("groups"):
         certificate.accepts(sure)
-    assert Certificate.from_state(certificate.to_state()).accepts(
+    assert Certificate.from_dict(certificate.to_state()).accepts(
         sure, groups=["south", "new"]
     ).tolist() == [True, False]
 

@@ -9,8 +9,8 @@ from tests.internals import CheckedScores, cluster_numbers
 import cordcal
 from cordcal import InputError
 from cordcal.calibrators.crossfit import Folds, cross_fit_any
-from cordcal.evaluate.compare import make_splits
 from cordcal.evaluate.held_out import measure_held_out
+from cordcal.evaluate.splits import random_splits
 
 COPIES = 3
 
@@ -201,7 +201,7 @@ def test_compare_divides_clusters_into_parts() -> None:
     scores, labels, patients = repeated()
     number = cluster_numbers(patients, len(patients))
     original = CheckedScores.from_scores(scores, "logits", fitting=True)
-    parts, _ = make_splits(
+    parts = random_splits(
         CheckedScores(original.raw, "logits", original.prediction, None, number),
         labels,
         0.5,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
-from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Record, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Record, StoredRecord, Vector
 from cordcal._validation.labels import (
     as_groups,
     check_predictions,
@@ -41,7 +41,7 @@ Question = Literal["violated", "renewed"]
 
 
 @dataclass(frozen=True)
-class CertifiedPart(Record):
+class CertifiedPart(StoredRecord):
     """What is certified about one part: all rows, a predicted class, or a group.
 
     Attributes
@@ -147,7 +147,7 @@ class Recheck(Record):
 
 
 @dataclass(frozen=True)
-class Certificate(Record):
+class Certificate(StoredRecord):
     """Thresholds above which predictions may be acted on, and what was promised about them.
 
     With probability ``confidence`` over the rows to certify on, in every part at most ``error`` of
@@ -373,17 +373,6 @@ class Certificate(Record):
         for part in state["parts"]:
             del part["curve"]
         return state
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a certificate from the result of `to_state`."""
-        values = dict(state)
-        values["parts"] = tuple(CertifiedPart(**part) for part in values["parts"])
-        values["caveats"] = tuple(values["caveats"])
-        for name in ("rule", "class_names"):
-            if values[name] is not None:
-                values[name] = tuple(values[name])
-        return cls(**values)
 
 
 _IN_EACH = {"all": "", "class": ", of each class", "group": ", of each group"}

@@ -28,6 +28,7 @@ from cordcal_study.benchmark.trials import (
     TrialResult,
     TrialTask,
     left_out,
+    measure_bound,
     schedule,
 )
 from cordcal_study.cells import Plan
@@ -167,6 +168,15 @@ def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.Monk
         )
     assert Output("ts", "cord") not in result.measures  # it keeps predictions by itself
     assert 0.0 < result.measures[Output("vs", "cord")]["at_bound"] < 1.0
+
+
+def test_rows_at_the_bound_are_measured() -> None:
+    direct = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.3, 0.35, 0.35]])
+    prediction = np.zeros(3, dtype=np.intp)
+    # With the others' proportions kept, the least masses are 1/2, 1/2 and 1/3.
+    repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
+    measured = measure_bound(repaired, direct, prediction, np.array([0, 1, 2]))
+    assert measured == pytest.approx({"at_bound": 1 / 3, "bound_gap": -0.5, "gap": 1.5 / 3 - 1 / 3})
 
 
 def test_failures_and_damaged_trials_are_named(

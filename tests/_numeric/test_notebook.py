@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal.evaluate.statistics import measure_constraint_cost
+from cordcal.evaluate.constraint_cost import measure_constraint_cost
 
 
 def rows(count: int = 400) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,8 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal import PreservingCalibrator
-from cordcal._validation.caveats import MIN_ROWS_TO_FIT, Caveat, find_caveats
+from cordcal._validation.caveats import Caveat
+from cordcal._validation.data_caveats import MIN_ROWS_TO_FIT, find_caveats
 from cordcal._validation.scores import CheckedScores
 
 DATA = Path(os.environ.get("CORDCAL_TEST_DATA", "/nowhere"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._validation.caveats import audit_caveats, overlap, split_caveats
+from cordcal._validation.data_caveats import audit_caveats, overlap, split_caveats
 
 
 def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

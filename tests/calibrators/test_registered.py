@@ -54,7 +54,7 @@ def test_a_comparison_and_its_report_show_it(rows: Any) -> None:
 
 
 def test_a_comparison_of_all_runs_it(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordcal.evaluate.compare.available", lambda: ("ts", "tilt", "boost"))
+    monkeypatch.setattr("cordcal.evaluate.candidates.available", lambda: ("ts", "tilt", "boost"))
     monkeypatch.setattr(calibrators.calibrator_class("boost"), "most_classes", (2, "too slow"))
     comparison = cordcal.compare(*rows, "all")
     assert [entry.key for entry in comparison] == ["ts", "tilt"]

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cordcal.evaluate.statistics import (
-    THRESHOLDS,
-    certified_error_rates,
-    lowest_certified_threshold,
-    parse_share,
-)
+from cordcal.evaluate.bounds import THRESHOLDS, certified_error_rates, lowest_certified_threshold
+from cordcal.evaluate.gates import parse_share
 from cordcal.metrics.base import LabelledRows
 from errors import refused
 

@@ -14,7 +14,7 @@ import cordcal
 from cordcal import PreservingCalibrator, compare, metrics
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
-from cordcal.evaluate.compare import choose_calibrators
+from cordcal.evaluate.candidates import choose_calibrators
 from cordcal.evaluate.statistics import shifted_interval
 from cordcal.report import write_html
 from cordcal.report.tables import OUTPUT_NAMES
@@ -110,7 +110,7 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 
 
 def test_all_leaves_out_what_cannot_run() -> None:
-    from cordcal.evaluate.compare import unsuited_calibrators
+    from cordcal.evaluate.candidates import unsuited_calibrators
 
     keys = ["ts", "ms", "sms", "dir-odir"]
     assert set(unsuited_calibrators(keys, 1000)) == {"ms", "sms", "dir-odir"}

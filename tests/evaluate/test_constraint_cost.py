@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal.evaluate import statistics
-from cordcal.evaluate.statistics import (
-    at_end,
+from cordcal.evaluate import constraint_cost
+from cordcal.evaluate.constraint_cost import (
     cost_without_labels,
     lower_end,
     measure_constraint_cost,
@@ -37,7 +36,7 @@ def slow(mass, right, share, end, values):
 @pytest.mark.parametrize("seed", range(6))
 def test_is_the_smallest_of_all_monotone_assignments(seed, monkeypatch) -> None:
     logits = np.linspace(-3, 3, 7)
-    monkeypatch.setattr(statistics, "_LOGITS", logits)
+    monkeypatch.setattr(constraint_cost, "_LOGITS", logits)
     rng = np.random.default_rng(seed)
     mass = rng.choice([0.2, 0.4, 0.5, 0.7, 0.9, 0.95], 6)
     right = rng.random(6) < mass
@@ -105,14 +104,6 @@ def test_without_labels_it_is_the_divergence_from_what_keeps() -> None:
     expected = np.mean(rel_entr(mass, raised) + rel_entr(1 - mass, 1 - raised))
     assert cost_without_labels(mass, end) == pytest.approx(expected, rel=1e-12)
     assert cost_without_labels(raised, end) == 0.0
-
-
-def test_rows_at_the_end_are_counted() -> None:
-    direct = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.3, 0.35, 0.35]])
-    prediction = np.zeros(3, dtype=np.intp)
-    # With the others' proportions kept, the ends are 1/2, 1/2 and 1/3.
-    repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
-    assert at_end(direct, repaired, prediction).tolist() == [True, False, False]
 
 
 def test_an_audit_tells_it_without_labels() -> None:

@@ -11,8 +11,8 @@ from scipy import stats
 
 from cordcal import PredictionRule, metrics
 from cordcal.evaluate.baseline import Baseline
+from cordcal.evaluate.bounds import upper_mean
 from cordcal.evaluate.gates import Gate, check
-from cordcal.evaluate.statistics import upper_mean
 from cordcal.metrics import METRICS
 from cordcal.metrics.base import LabelledRows, ProbabilityMatrix
 from errors import refused

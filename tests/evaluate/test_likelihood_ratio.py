@@ -8,12 +8,7 @@ from scipy import optimize, stats
 
 import cordcal
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.statistics import (
-    LikelihoodRatio,
-    calibration_tests,
-    describe_need,
-    describe_tests,
-)
+from cordcal.evaluate.need import LikelihoodRatio, calibration_tests, describe_need, describe_tests
 from internals import CheckedScores
 
 

@@ -10,7 +10,7 @@ import pytest
 import cordcal
 from cordcal import metrics
 from cordcal.evaluate import pictures
-from cordcal.evaluate.results import MIN_ROWS_PER_GROUP
+from cordcal.evaluate.results.pictures import MIN_ROWS_PER_GROUP
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.risk import aurc_influence, risk_curve
 from errors import refused

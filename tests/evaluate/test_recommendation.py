@@ -15,6 +15,7 @@ import pytest
 import cordcal
 from cordcal.calibrators import Size
 from cordcal.evaluate import recommendation
+from cordcal.evaluate.results.recommendation import format_interval
 from cordcal.evaluate.statistics import joint_lower_bounds
 
 
@@ -227,7 +228,7 @@ def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
     assert changing.key == "vs"
     assert changing.n_changed == comparison["vs"].changes.n_changed
     assert changing.accuracy.low > 0.0
-    gain = recommendation.format_interval(changing.accuracy, scale=100, unit=" points")
+    gain = format_interval(changing.accuracy, scale=100, unit=" points")
     assert comparison.recommendation.if_changing == (
         f"If predictions may change: vs (direct) changes {changing.n_changed} of them and improves "
         f"accuracy by {gain}."

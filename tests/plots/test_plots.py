@@ -167,7 +167,7 @@ def test_a_certificate_with_its_points() -> None:
     ]
     assert ax.lines[-1].get_ydata()[0] == pytest.approx(10.0)
     with refused("certificate"):
-        plots.certificate(cordcal.certification.Certificate.from_state(result.to_state()))
+        plots.certificate(cordcal.certification.Certificate.from_dict(result.to_state()))
 
 
 def test_risk_against_coverage(rows) -> None:

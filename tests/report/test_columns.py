@@ -11,10 +11,18 @@ import pytest
 from rich.console import Console
 
 import cordcal
-from cordcal.evaluate.results import Advice, ReportData
+from cordcal.evaluate.results.recommendation import Recommendation
+from cordcal.evaluate.results.report import ReportData
 from cordcal.report import render
 from cordcal.report.tables import columns, notebook_html, sorted_rows, table_of
-from cordcal.report.terminal import comparison_answer, comparison_table, comparison_view, short_rows
+from cordcal.report.terminal import (
+    Bullets,
+    act_table,
+    comparison_answer,
+    comparison_table,
+    comparison_view,
+    short_rows,
+)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +119,11 @@ def test_the_answer_comes_first_on_one_screen(data: ReportData) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_paragraph_is_unbroken(data: ReportData, width: int) -> None:
-    text = printed(comparison_view(data, all_rows=True), width)
+    parts = (
+        *(comparison_answer(data), Bullets(data.reading)),
+        *(comparison_table(data, all_rows=True), act_table(data)),
+    )
+    text = "".join(printed(part, width) for part in parts)
     lines = text.splitlines()
     assert all(len(line) <= width for line in lines)
     prose = [line for line in lines if line and not re.match(r"[┏┃┡│└]", line)]
@@ -122,7 +134,16 @@ def test_no_paragraph_is_unbroken(data: ReportData, width: int) -> None:
 
 
 def test_without_a_recommendation_the_caveats_count(data: ReportData) -> None:
-    blocked = replace(data, advice=Advice(None, "No recommendation", "Check first: x."))
+    no_recommendation = Recommendation(
+        key=None,
+        output=None,
+        is_default=False,
+        reason="Check first: x.",
+        n_rows=0,
+        before={},
+        after={},
+    )
+    blocked = replace(data, advice=no_recommendation)
     answer = printed(comparison_answer(blocked))
     assert answer.startswith("Recommended  nothing yet; first check what is marked with ! above")
     assert len(answer.splitlines()) <= 4
@@ -147,7 +168,7 @@ def test_a_notebook_shows_ten_rows_and_folds_the_others(data: ReportData) -> Non
     # The recommended row is shown even if it is the last one.
     worst = sorted_rows(data)[-1]
     assert data.advice is not None
-    other = replace(data, advice=replace(data.advice, output=(worst.key, worst.output)))
+    other = replace(data, advice=replace(data.advice, key=worst.key, output=worst.output))
     shown, folded = notebook_html(other).split("<details>")
     assert shown.count("<tr><td>") == 10
     assert marked(shown) == [worst.key]

@@ -14,7 +14,8 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.evaluate.audit import AuditStream
-from cordcal.evaluate.results import ReportData, factor
+from cordcal.evaluate.results.monitor import factor
+from cordcal.evaluate.results.report import ReportData
 from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
 from cordcal.report.charts import Axis, Drawing, number

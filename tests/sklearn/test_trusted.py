@@ -47,9 +47,12 @@ def test_classifiers(options: dict) -> None:
 def test_models_with_context_and_certificate() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=600)
-    scores = 2.0 * np.eye(3)[labels] + rng.normal(size=(600, 3))
-    context = {"source": labels % 2 == 0, "size": rng.normal(size=600)}
+    size, source = rng.normal(size=600), np.where(rng.random(600) < 0.5, "a", "b")
+    noise = np.where(size > 0.0, 3.0, 1.0) * np.where(source == "a", 2.0, 0.5)
+    scores = 2.0 * np.eye(3)[labels] + noise[:, None] * rng.normal(size=(600, 3))
+    context = {"source": source, "size": size}
     model = cordcal.PreservingCalibrator().fit(scores, labels, context=context)
+    assert not model.repair_.context_.without_effect
     again = reloads(model)
     assert np.array_equal(
         again.predict_proba(scores, context=context), model.predict_proba(scores, context=context)

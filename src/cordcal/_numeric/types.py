@@ -1,10 +1,11 @@
-"""Type aliases for arrays, and for objects that only duck typing describes; `Record`."""
+"""Type aliases for arrays and for objects of other libraries; `Record` and `StoredRecord`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Literal
+from types import NoneType
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,38 @@ class Record:
         """Return the record as plain Python values."""
         stored = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         return {name: _plain(getattr(self, name)) for name in (*stored, *self._computed)}
+
+
+class StoredRecord(Record):
+    """A record that a model file holds as JSON, and that can be rebuilt from it.
+
+    Its fields are numbers, text, arrays, other stored records, tuples of these, or None.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Rebuild a record from the values of `to_dict`, also after a JSON round trip."""
+        types = get_type_hints(cls)
+        return cls(**{name: _as_type(value, types[name]) for name, value in values.items()})
+
+
+def _as_type(value: Any, kind: Any) -> Any:
+    """Return a plain value as the type of a record's field."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if NoneType in inner:
+        return None if value is None else _as_type(value, inner[0])
+    if origin is tuple:
+        kinds = inner[:1] * len(value) if inner[-1] is ... else inner
+        return tuple(_as_type(*pair) for pair in zip(value, kinds, strict=True))
+    if origin is np.ndarray:
+        return np.array(value)
+    if isinstance(kind, type) and issubclass(kind, StoredRecord):
+        return kind.from_dict(value)
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return kind(*value)
+    return float(value) if kind is float else value
 
 
 def _plain(value: Any) -> Any:

@@ -50,7 +50,7 @@ class ContextValues:
         )
 
 
-def split_context(context: ArrayLike) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_context(context: ArrayLike | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the vectors and the matrices of a context, by the arguments that messages name.
 
     Examples
@@ -59,6 +59,8 @@ def split_context(context: ArrayLike) -> tuple[dict[str, Any], dict[str, Any]]:
     >>> list(vectors), list(matrices)
     (["context['month']"], ["context['other']"])
     """
+    if context is None:
+        return {}, {}
     names = _names(context)
     if names is None:
         raise InputError(

@@ -17,7 +17,7 @@ from cordcal._errors import InputError
 from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
-    from cordcal.evaluate.results import FileDigest
+    from cordcal.evaluate.results.report import FileDigest
 
 INPUTS = (
     "sources",
@@ -232,7 +232,7 @@ def check_report(path: Path, *, force: bool) -> None:
 
 def file_digest(path: str) -> FileDigest:
     """Return the size and the SHA-256 of a file, for a report."""
-    from cordcal.evaluate.results import FileDigest
+    from cordcal.evaluate.results.report import FileDigest
 
     with Path(path).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -504,9 +504,9 @@ def _option_name(name: str, hint: Any) -> str:
 
 def parse_share(text: str, option: str) -> float:
     """Return an option such as 2% or 0.02, between 0 and 1."""
-    from cordcal.evaluate import statistics
+    from cordcal.evaluate import gates
 
-    share = statistics.parse_share(text, option)
+    share = gates.parse_share(text, option)
     if not 0.0 < share < 1.0:
         raise InputError(option, f"is {text}", "write a share between 0 and 1, such as 2%")
     return share

@@ -49,7 +49,7 @@ from cordcal.cli._vectors import parse_vector
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
     from cordcal.evaluate.comparison import Comparison
-    from cordcal.evaluate.results import SuggestedCommand
+    from cordcal.evaluate.results.report import SuggestedCommand
     from cordcal.files import Scores
     from cordcal.files.loop import OnError
 

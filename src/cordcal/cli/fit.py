@@ -435,8 +435,9 @@ def _calibrator(
 
 def _warn_about_caveats(calibration: Scores, rows: Rows, *, by_argmax: bool) -> None:
     """Warn of scores, labels and context that look like a mistake, naming the file."""
-    from cordcal._validation.caveats import context_caveats, find_caveats
     from cordcal._validation.context import ContextValues
+    from cordcal._validation.context_caveats import context_caveats
+    from cordcal._validation.data_caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():

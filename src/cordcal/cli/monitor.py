@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
-    from cordcal.evaluate.results import MonitorStatus
+    from cordcal.evaluate.results.monitor import MonitorStatus
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
 _EXIT_CODES_HELP = {
@@ -149,7 +149,7 @@ def init(
 
 def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
     """Print whether the confidence holds on the baseline, in the test that new rows take."""
-    from cordcal.evaluate.results import points
+    from cordcal.evaluate.results.monitor import points
 
     test = copy.deepcopy(monitor)
     status = test.add(outputs.probabilities, outputs.labels)

@@ -11,37 +11,23 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import (
-    Array,
-    ArrayLike,
-    Classes,
-    Floats,
-    Kind,
-    NumPyArray,
-    NumPyDType,
-)
+from cordcal._numeric.types import Array, ArrayLike, Classes, Floats, Kind, NumPyArray, NumPyDType
 from cordcal._validation import layouts
-from cordcal._validation.caveats import Caveat, audit_caveats
+from cordcal._validation.caveats import Caveat
+from cordcal._validation.data_caveats import audit_caveats
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import as_groups, check_predictions, check_weights, few_groups
-from cordcal._validation.names import (
-    Name,
-    check_class_names,
-)
+from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal._validation.table import match
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.baseline import Fingerprint
+from cordcal.evaluate.bounds import certified_error_rates
+from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.pictures import ChangedRows, pictures_of_rows
-from cordcal.evaluate.results import CertifiedErrorRate, MeasureComparison, Pictures
-from cordcal.evaluate.statistics import (
-    Replicates,
-    certified_error_rates,
-    cost_without_labels,
-    lower_end,
-    percentile_interval,
-    resampled,
-)
+from cordcal.evaluate.results.audit import CertifiedErrorRate, MeasureComparison
+from cordcal.evaluate.results.pictures import Pictures
+from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
 from cordcal.metrics import METRICS, TopkChangesStream
 from cordcal.metrics.base import ProbabilityMatrix, require_rows
 from cordcal.metrics.changes import read_predictions

@@ -15,7 +15,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import ArrayLike, Kind, NumPyArray
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
-from cordcal.evaluate.results import Pictures
+from cordcal.evaluate.results.pictures import Pictures
 from cordcal.files.loop import (
     OnError,
     Progress,

@@ -14,17 +14,11 @@ from cordcal._errors import InputError, option_text
 from cordcal._numeric.exact import ordinary_weights
 from cordcal._numeric.types import Record, Vector
 from cordcal._validation.caveats import Caveat
-from cordcal.evaluate.results import (
-    MIN_ROWS_PER_GROUP,
-    CertifiedErrorRate,
-    ChangedRow,
-    Entry,
-    GroupChanges,
-    Json,
-    MeasureComparison,
-    Pictures,
-    ReportData,
-)
+from cordcal.evaluate.results.audit import CertifiedErrorRate, GroupChanges, MeasureComparison
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.pictures import MIN_ROWS_PER_GROUP, ChangedRow, Pictures
+from cordcal.evaluate.results.report import ReportData
+from cordcal.evaluate.results.values import Json
 from cordcal.evaluate.statistics import paired_interval
 from cordcal.metrics import METRICS, PredictionChanges, Reliability, TopkChanges
 from cordcal.report import tables
@@ -260,7 +254,6 @@ class Audit(Record):
                 for metric in self.measures
                 if metric.low is not None and metric.high is not None
             },
-            lift_gain={},
             pictures=pictures,
         )
         headline, *sentences = self._sentences()

@@ -14,10 +14,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import raise_first, row_error
-from cordcal._numeric.arrays import refuse_masked, row_digests, to_numpy
+from cordcal._numeric.arrays import row_digests, to_numpy
 from cordcal._numeric.types import ArrayLike, Arrays, Classes, Flags, NumPyArray, Vector
-from cordcal._validation.labels import is_missing
 from cordcal._validation.scores import as_matrix
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.base import LabelledRows
@@ -102,53 +100,6 @@ def codes_of(names: NumPyArray) -> Vector:
     )
     codes = np.array([int.from_bytes(digest) for digest in digests], dtype=np.float64)
     return np.asarray(codes[index])
-
-
-def as_ids(ids: Any) -> NumPyArray:
-    """Return ids as an array in which no number became text."""
-    refuse_masked(ids, "ids")
-    values = np.asarray(ids)
-    if values.dtype.kind in "US" and not isinstance(ids, np.ndarray):
-        return np.asarray(list(ids), dtype=object)
-    return values
-
-
-def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit digest of each id, the same for equal ids in any data set.
-
-    An id is its text as written: ``007`` is not ``7``.  Numbers are equal by value.
-
-    Examples
-    --------
-    >>> first, second, again = id_digests(np.array(["r1", "r2", "r1"]))
-    >>> bool(first == again), bool(first == second)
-    (True, False)
-    """
-    raise_first(
-        row_error(
-            is_missing(ids),
-            "ids",
-            "has no id",
-            "give every row an id, or pass no ids",
-        )
-    )
-    if ids.dtype.kind == "f":
-        raise_first(
-            row_error(
-                np.abs(ids) >= 2.0**53,
-                "ids",
-                "has an id that was rounded: numbers of a text file are exact up to 2^53",
-                "store the ids as JSON lines or Parquet, or put a letter before the digits",
-            )
-        )
-    texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
-    digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def id_text(value: object) -> str:
-    """Return an id as text; a file format may have turned the integer 7 into 7.0."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

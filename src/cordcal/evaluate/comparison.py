@@ -14,27 +14,13 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.caveats import Caveat
 from cordcal.evaluate import recommendation
+from cordcal.evaluate.need import LikelihoodRatio, describe_need, describe_tests
 from cordcal.evaluate.pictures import lists_that_fit
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    Advice,
-    Best,
-    Entry,
-    Interval,
-    Json,
-    Measures,
-    Output,
-    ReportData,
-    SuggestedCommand,
-)
-from cordcal.evaluate.statistics import (
-    LikelihoodRatio,
-    Replicates,
-    describe_need,
-    describe_tests,
-    interval_of,
-    shifted_interval,
-)
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.recommendation import DEFAULT, Recommendation
+from cordcal.evaluate.results.report import Best, ReportData, SuggestedCommand
+from cordcal.evaluate.results.values import ORIGINAL, Interval, Json, Measures, Output
+from cordcal.evaluate.statistics import Replicates, interval_of, shifted_interval
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 
@@ -209,7 +195,7 @@ class Comparison:
         return recommendation.indistinct(self)
 
     @cached_property
-    def recommendation(self) -> recommendation.Recommendation:
+    def recommendation(self) -> Recommendation:
         """Which calibrator and output to deploy, and why."""
         return recommendation.recommend(self)
 
@@ -250,7 +236,7 @@ class Comparison:
 
     @cached_property
     def _report_data(self) -> ReportData:
-        focus, default = self._focus(), recommendation.DEFAULT
+        focus, default = self._focus(), DEFAULT
         return ReportData(
             n_calibration=self.n_calibration,
             n_evaluation=self.n_evaluation,
@@ -267,30 +253,13 @@ class Comparison:
             listed=frozenset(self._with_class_list(focus)),
             intervals={output: self._intervals(output) for output in self.outputs()},
             best=self.best,
-            advice=self._advice(),
+            advice=self.recommendation,
             default=default if default in self.preserving() else None,
             need=describe_need(self.needed),
             need_tests=tuple(describe_tests(self.needed)),
             left_out=self.left_out,
             next_step=self.next_step(),
             act=self.act,
-        )
-
-    def _advice(self) -> Advice:
-        advice = self.recommendation
-        output = None
-        if advice.key is not None and advice.output is not None:
-            output = advice.key, advice.output
-        return Advice(
-            output,
-            headline=advice.headline,
-            reason=advice.reason,
-            figures=advice.figures,
-            simpler=advice.simpler,
-            if_changing=advice.if_changing,
-            with_rule=advice.with_rule,
-            with_context=advice.with_context,
-            confidence=advice.confidence,
         )
 
     def _settings(self) -> dict[str, str | int]:

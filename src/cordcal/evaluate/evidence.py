@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Vector
-from cordcal.evaluate.results import BAND_EDGES
+from cordcal.evaluate.results.monitor import BAND_EDGES
 
 Integers = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]

@@ -18,6 +18,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import ArrayLike, Classes, Vector
 from cordcal._validation.estimator import as_seed
+from cordcal._validation.ids import as_ids, id_digests
 from cordcal._validation.labels import (
     MAX_GROUPS,
     as_groups,
@@ -28,26 +29,20 @@ from cordcal._validation.labels import (
 )
 from cordcal._validation.table import match
 from cordcal.certification import Recheck
-from cordcal.evaluate.baseline import Baseline, KeyedBy, as_ids, id_digests, keys_of_scores
-from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
-from cordcal.evaluate.pictures import by_group
-from cordcal.evaluate.results import MIN_ROWS_PER_GROUP, CertifiedErrorRate, GroupReport
-from cordcal.evaluate.statistics import (
+from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
+from cordcal.evaluate.bounds import (
     certified_error_rates,
     lowest_certified_threshold,
-    parse_share,
-    resampled,
     upper_mean,
     upper_rate,
 )
+from cordcal.evaluate.chance import joint_allowances, measure, of_rows, take
+from cordcal.evaluate.pictures import by_group
+from cordcal.evaluate.results.audit import CertifiedErrorRate
+from cordcal.evaluate.results.pictures import MIN_ROWS_PER_GROUP, GroupReport
+from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, prediction_changes
-from cordcal.metrics.base import (
-    BlockStream,
-    LabelledRows,
-    MeanStream,
-    Metric,
-    ProbabilityMatrix,
-)
+from cordcal.metrics.base import BlockStream, LabelledRows, MeanStream, Metric, ProbabilityMatrix
 from cordcal.metrics.proper import AccuracyStream
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
@@ -59,6 +54,22 @@ TPCR = "tpcr"
 _NORMAL = 1.959964
 # Characters that XML 1.0 does not allow, not even as references.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def parse_share(text: str | float, argument: str) -> float:
+    """Return a share written as ``0.01`` or ``1%``.
+
+    Examples
+    --------
+    >>> parse_share("1%", "--error"), parse_share("0.01", "--error")
+    (0.01, 0.01)
+    """
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            return float(text.strip()[:-1]) / 100.0
+        return math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError):
+        raise InputError(argument, f"is {text!r}", "write a number, such as 0.01 or 1%") from None
 
 
 @dataclass(frozen=True)

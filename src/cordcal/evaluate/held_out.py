@@ -14,7 +14,7 @@ from cordcal._numeric.types import Classes, Floats, Kind, Labels, NumPyArray, Re
 from cordcal._validation.labels import check_labels, cluster_numbers
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
-from cordcal.evaluate.results import Interval, Measures
+from cordcal.evaluate.results.values import Interval, Measures
 from cordcal.evaluate.statistics import interval_of, resampled
 from cordcal.metrics.base import ProbabilityMatrix
 from cordcal.metrics.registry import measure_probabilities

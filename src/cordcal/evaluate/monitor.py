@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Classes, Labels, Vector
+from cordcal._validation.ids import as_ids, id_digests
 from cordcal._validation.labels import (
     as_groups,
     as_texts,
@@ -25,7 +26,6 @@ from cordcal._validation.labels import (
 from cordcal._validation.names import check_class_names
 from cordcal._validation.table import match
 from cordcal.certification import Certificate
-from cordcal.evaluate.baseline import as_ids, id_digests, id_text
 from cordcal.evaluate.evidence import (
     N_BANDS,
     TILTS,
@@ -36,7 +36,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.evaluate.results import (
+from cordcal.evaluate.results.monitor import (
     Alarm,
     LabelledBatch,
     MonitorHistory,
@@ -362,7 +362,7 @@ class Monitor:
         first = np.ones(rows, dtype=np.bool_)
         if clusters is None:
             return first
-        digests = id_digests(as_groups(clusters, rows, "clusters")).tolist()
+        digests = id_digests(as_groups(clusters, rows, "clusters"), "clusters").tolist()
         seen = self._remembered.clusters
         for row, digest in enumerate(digests):
             first[row] = digest not in seen
@@ -765,7 +765,7 @@ class Monitor:
         monitor.inputs.generator.bit_generator.state = body["generator"]
         monitor.certificate = monitor.act = None
         if "certificate" in body:
-            monitor.certificate = Certificate.from_state(body["certificate"])
+            monitor.certificate = Certificate.from_dict(body["certificate"])
             monitor.act = ActEvidence(monitor.certificate.error)
         for test, capital in monitor._capitals().items():
             capital.rows = int(body["rows"][test])
@@ -826,7 +826,7 @@ def _id_keys(ids: Any, rows: int | None, allow_missing: bool = False) -> list[An
             "ids",
             "repeats an id of this batch",
             "give every row its own id",
-            detail=lambda row: f"repeats the id {id_text(values.tolist()[row])} of this batch",
+            detail=lambda row: f"repeats the id {as_texts(values)[row]} of this batch",
         )
     )
     return keys

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, NumPyArray, Vector
 from cordcal._validation.labels import Groups, check_weights, rows_by_group
-from cordcal.evaluate.results import (
+from cordcal.evaluate.results.audit import GroupChanges
+from cordcal.evaluate.results.pictures import (
     MAX_HEAT_MAP,
     ChangedRow,
     ClassTable,
-    GroupChanges,
     GroupReport,
     Histogram,
     Move,

@@ -150,13 +150,11 @@ def export(
         check_kind(input)
     calibrator = calibration_of(model)
     recipe, parameters = recipe_of(calibrator, input)
+    batches: list[Inputs] = []  # of a network
     if behind is None:
         _refuse_without_network(network_output, examples)
         dtype = _check_dtype(dtype or "float32")
-        proto = calibration_graph(calibrator, recipe, parameters, dtype, OPSET)
-        with replacing(path, overwrite=overwrite) as temporary:
-            onnx.save(proto, os.fspath(temporary))
-            rows = _check_calibration(proto, calibrator, dtype, recipe.input)
+        proto = calibration = calibration_graph(calibrator, recipe, parameters, dtype, OPSET)
     else:
         network = load_network(os.fspath(behind))
         output = find_output(network, network_output, recipe.classes)
@@ -169,12 +167,12 @@ def export(
         dtype = dtype_of(output)
         calibration = calibration_graph(calibrator, recipe, parameters, dtype, opset_of(network))
         proto = join(network, calibration, output.name)
-        with replacing(path, overwrite=overwrite) as temporary:
-            onnx.save(proto, os.fspath(temporary))
-            rows = _check_calibration(calibration, calibrator, dtype, recipe.input)
-            batches = example_inputs(network) if examples is None else [examples]
-            for batch in batches:
-                rows += _check_joined(proto, output.name, calibrator, batch, dtype, recipe.input)
+        batches = example_inputs(network) if examples is None else [examples]
+    with replacing(path, overwrite=overwrite) as temporary:
+        onnx.save(proto, os.fspath(temporary))
+        rows = _check_calibration(calibration, calibrator, dtype, recipe.input)
+        for batch in batches:
+            rows += _check_joined(proto, output.name, calibrator, batch, dtype, recipe.input)
     size = os.path.getsize(path)
     return Export(os.fspath(path), size, len(proto.graph.node), recipe.input, rows)
 

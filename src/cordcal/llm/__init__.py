@@ -1,12 +1,6 @@
 """Answers of language models to multiple-choice questions: a table of scores, and back."""
 
-from cordcal.llm.answers import (
-    Answers,
-    AnswersSummary,
-    WrittenAnswers,
-    read_answers,
-    write_answers,
-)
+from cordcal.llm.answers import Answers, AnswersSummary, WrittenAnswers, read_answers, write_answers
 from cordcal.llm.inspection import inspect_answers
 
 __all__ = [

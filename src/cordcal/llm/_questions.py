@@ -41,9 +41,10 @@ _STATED_ROUNDING = 0.005
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read the lines of a file, and the name of the file in messages."""
+    """How to read a line, and the names of its file and its row in messages."""
 
     path: str
+    row: int
     options: tuple[str, ...] | None
     labels_column: str | None
     missing: Missing
@@ -53,7 +54,6 @@ class ReadOptions:
 
     def error(
         self,
-        row: int,
         reason: str,
         hint: str,
         *,
@@ -61,7 +61,7 @@ class ReadOptions:
         option: tuple[str, str] | None = None,
     ) -> InputError:
         """Return the error of a line; ``reason`` is the same for all lines of its kind."""
-        return InputError(self.path, reason, hint, rows=[row], detail=detail, option=option)
+        return InputError(self.path, reason, hint, rows=[self.row], detail=detail, option=option)
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Question:
         return self.scores.index(max(self.scores))
 
 
-def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = None) -> Question:
-    """Return the question on a line, whose number in the file is ``row``.
+def read_question(line: Json, read: ReadOptions, gold: Json | None = None) -> Question:
+    """Return the question on a line.
 
     ``gold`` is the line of a labels file with the same identifier.
     """
@@ -101,17 +101,17 @@ def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = N
     forms = set() if options is None else {read.form(name) for name in _all_names(options)}
     listed = find_scores(line, lambda token: read.form(token) in forms)
     if listed is None:
-        raise _no_scores(line, row, read)
+        raise _no_scores(line, read)
     values = listed.values if isinstance(listed.values, tuple) else tuple(listed.values.values())
-    _check_numbers(values, listed.kind, row, read)
+    _check_numbers(values, listed.kind, read)
     impossible = 0.0 if listed.kind == "stated" else -math.inf
     if values and max(values) == impossible:
-        raise read.error(row, "gives every option probability zero", "fix the line, or drop it")
-    options = options or _own_options(listed, line, row, read)
+        raise read.error("gives every option probability zero", "fix the line, or drop it")
+    options = options or _own_options(listed, line, read)
     if len(options) < 2:
-        raise read.error(row, "has one option", "drop it: there is nothing to choose")
-    scored = _assign_scores(listed, options, row, read)
-    label = _find_label(line, gold, scored, row, read)
+        raise read.error("has one option", "drop it: there is nothing to choose")
+    scored = _assign_scores(listed, options, read)
+    label = _find_label(line, gold, scored, read)
     return replace(
         scored, label=label, contradicts_metric=_contradicts_metric(scored, label, line, read)
     )
@@ -121,20 +121,17 @@ def _all_names(options: Sequence[str]) -> Iterable[str]:
     return (*options, *letters_for(options))
 
 
-def _check_numbers(values: Sequence[float], kind: str, row: int, read: ReadOptions) -> None:
+def _check_numbers(values: Sequence[float], kind: str, read: ReadOptions) -> None:
     """Refuse what is not a probability or log-probability, and masses above one."""
     if kind == "stated":
         if not all(value >= 0.0 and math.isfinite(value) for value in values):
-            raise read.error(
-                row, "has a number that is not a probability", "fix the line, or drop it"
-            )
+            raise read.error("has a number that is not a probability", "fix the line, or drop it")
         total, limit = math.fsum(values), 1.0 + max(_ROUNDING, _STATED_ROUNDING * len(values))
         hint = "write probabilities of 0 to 1 that sum to one, or drop the line"
     else:
         above = next((value for value in values if not value <= _ROUNDING), None)  # NaN, too
         if above is not None:
             raise read.error(
-                row,
                 "has a number that is not a log-probability",
                 "log-probabilities are at most 0; write other scores to a table of scores",
                 detail=f"has the log-probability {above:.6g}",
@@ -145,46 +142,40 @@ def _check_numbers(values: Sequence[float], kind: str, row: int, read: ReadOptio
         hint = "write log-probabilities of one position, or drop the line"
     if total > limit:
         raise read.error(
-            row,
             "has probabilities that sum to more than one",
             hint,
             detail=f"has probabilities that sum to {total:.4g}",
         )
 
 
-def _no_scores(line: Json, row: int, read: ReadOptions) -> InputError:
+def _no_scores(line: Json, read: ReadOptions) -> InputError:
     """Return why a line has no scores."""
     if has_generated_text(line):
         return read.error(
-            row,
             "has generated text, not log-likelihoods",
             "run a task with output_type: multiple_choice, whose samples have them",
         )
     if is_harness_sample(line):
-        return read.error(
-            row, "has a log-likelihood that is not a number", "fix the line, or drop it"
-        )
+        return read.error("has a log-likelihood that is not a number", "fix the line, or drop it")
     return read.error(
-        row,
         "has no log-probabilities",
         "request them from the API (logprobs, top_logprobs), or store one per option under "
         "'logprobs' or 'probabilities'",
     )
 
 
-def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) -> tuple[str, ...]:
+def _own_options(listed: ListedScores, line: Json, read: ReadOptions) -> tuple[str, ...]:
     """Return the options of a line that has only numbers: their names, or letters."""
     if isinstance(listed.values, tuple):
         return option_letters(len(listed.values))
     hint = "name the options of all questions, as in {option}"
     example = ("options", "ABCD")
     if listed.kind == "tokens" and "logprobs" not in line:  # the likeliest tokens of a reply
-        raise read.error(row, "does not list its options", hint, option=example)
+        raise read.error("does not list its options", hint, option=example)
     names = tuple(listed.values)
     options, absent = shared_order(names, read.form)
     if absent is not None:
         raise read.error(
-            row,
             "leaves out a letter between its options",
             hint,
             detail=f"names {', '.join(options)} but not {absent}",
@@ -193,7 +184,6 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
     answer = find_label(line, read.labels_column)
     if isinstance(answer, int) and options[0] != LETTERS[0]:
         raise read.error(
-            row,
             "gives its answer as a number, but does not list its options in an order",
             "write the answer's text, or the options as a list 'options'",
         )
@@ -203,9 +193,7 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
 # Scores of options -------------------------------------------------------------------------------
 
 
-def _assign_scores(
-    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
-) -> Question:
+def _assign_scores(listed: ListedScores, options: tuple[str, ...], read: ReadOptions) -> Question:
     if listed.kind != "likelihoods" and read.normalize != "none":
         raise InputError(
             "normalize",
@@ -221,7 +209,6 @@ def _assign_scores(
     if isinstance(listed.values, tuple):
         if len(listed.values) != len(options):
             raise read.error(
-                row,
                 "has more or fewer numbers than options",
                 "write one number per option",
                 detail=f"has {len(listed.values)} numbers for {len(options)} options",
@@ -229,10 +216,10 @@ def _assign_scores(
         values = list(listed.values)
         if listed.kind == "stated":
             return _stated(values, options)
-        return Question(options, _normalize(values, listed, options, row, read))
+        return Question(options, _normalize(values, listed, options, read))
     if listed.kind == "likelihoods":
-        return _likelihoods_by_name(listed, options, row, read)
-    return _by_token(listed, options, row, read)
+        return _likelihoods_by_name(listed, options, read)
+    return _by_token(listed, options, read)
 
 
 def _stated(
@@ -249,27 +236,25 @@ def _stated(
 
 
 def _likelihoods_by_name(
-    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
+    listed: ListedScores, options: tuple[str, ...], read: ReadOptions
 ) -> Question:
     assert isinstance(listed.values, Mapping)
     by_form = {read.form(name): value for name, value in listed.values.items()}
     absent = [option for option in options if read.form(option) not in by_form]
     if absent:
         raise read.error(
-            row,
             "does not have a log-likelihood for every option",
             "write one per option",
             detail=f"does not have a log-likelihood for {absent[0]!r}",
         )
     values = [by_form[read.form(option)] for option in options]
-    return Question(options, _normalize(values, listed, options, row, read))
+    return Question(options, _normalize(values, listed, options, read))
 
 
 def _normalize(
     values: Sequence[float],
     listed: ListedScores,
     options: tuple[str, ...],
-    row: int,
     read: ReadOptions,
 ) -> tuple[float, ...]:
     """Divide log-likelihoods by the lengths of their options, as ``normalize`` says."""
@@ -282,24 +267,21 @@ def _normalize(
     else:
         if listed.token_counts is None or len(listed.token_counts) != len(options):
             raise read.error(
-                row,
                 "does not have the number of tokens of each option",
                 "store them as a list 'num_tokens', or store each option's log-probabilities "
                 "token by token as a list of lists",
             )
         lengths = list(listed.token_counts)
     if min(lengths) <= 0:
-        raise read.error(row, "has an empty option", "its length is zero: drop it, or fix it")
+        raise read.error("has an empty option", "its length is zero: drop it, or fix it")
     return tuple(value / length for value, length in zip(values, lengths, strict=True))
 
 
-def _by_token(
-    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
-) -> Question:
+def _by_token(listed: ListedScores, options: tuple[str, ...], read: ReadOptions) -> Question:
     """Add up the tokens that mean the same option, and share out what is not listed."""
     assert isinstance(listed.values, Mapping)
     values, kind, emitted = listed.values, listed.kind, listed.emitted
-    matches = _match_tokens(values, kind, options, row, read)
+    matches = _match_tokens(values, kind, options, read)
     other = math.fsum(
         value if kind == "stated" else math.exp(value)
         for token, value in values.items()
@@ -310,7 +292,6 @@ def _by_token(
         by_option.setdefault(index, []).append(values[token])
     if not by_option:
         raise read.error(
-            row,
             "lists none of its options among its likeliest tokens",
             "check the names of the options; options of several tokens need letters in the "
             "prompt, or one log-likelihood each",
@@ -323,7 +304,6 @@ def _by_token(
     absent = [index for index in range(len(options)) if index not in logs]
     if absent and read.missing == "refuse":
         raise read.error(
-            row,
             "does not list every option",
             "request more top log-probabilities, or pass {option}",
             detail=f"does not list {', '.join(repr(options[index]) for index in absent)}",
@@ -346,7 +326,7 @@ def _by_token(
 
 
 def _match_tokens(
-    values: Mapping[str, float], kind: str, options: tuple[str, ...], row: int, read: ReadOptions
+    values: Mapping[str, float], kind: str, options: tuple[str, ...], read: ReadOptions
 ) -> dict[str, int]:
     """Return the option of each token: by the options' texts or by letters, never by both.
 
@@ -370,7 +350,6 @@ def _match_tokens(
         first = firsts.setdefault(read.form(option), index)
         if first != index:
             raise read.error(
-                row,
                 "has two options that count as one token",
                 "pass {option}, or give the options different names",
                 detail=f"has the options {options[first]!r} and {option!r}, which count as one "
@@ -396,9 +375,7 @@ def _log_sum_exp(values: Sequence[float]) -> float:
 # Right answers -----------------------------------------------------------------------------------
 
 
-def _find_label(
-    line: Json, gold: Json | None, question: Question, row: int, read: ReadOptions
-) -> int | None:
+def _find_label(line: Json, gold: Json | None, question: Question, read: ReadOptions) -> int | None:
     from_harness = gold is None and read.labels_column is None and is_harness_sample(line)
     if from_harness and options_in_prompt(line):
         return _label_from_metric(line, question, read)
@@ -407,7 +384,6 @@ def _find_label(
     place = "" if read.labels_path is None else f" in {read.labels_path}"
     if answer is None and gold is not None:
         raise read.error(
-            row,
             f"has no right answer{place}",
             "store it as 'answer', or name the field that has it, as in {option}",
             option=column_hint,
@@ -418,14 +394,12 @@ def _find_label(
     index = option_index(answer, options, read.form, number_first=from_harness)
     if index is None and (isinstance(answer, list) or str(answer).startswith("[")):
         raise read.error(
-            row,
             f"has several right answers{place}",
             "drop it, or pass a file of labels with one each",
             detail=f"has several right answers{place}: {answer}",
         )
     if index is None:
         raise read.error(
-            row,
             f"has an answer{place} that is not one of its options",
             "write its index from 0, its letter or its text, or name another field, as in {option}",
             detail=f"has the answer {str(answer)[:80]!r}{place}, which is not one of its "

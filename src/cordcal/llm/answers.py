@@ -356,6 +356,7 @@ def read_answers(
     for at, line in enumerate(source.lines):
         read = ReadOptions(
             path=line.path,
+            row=line.row,
             options=named_options,
             labels_column=labels_column,
             missing=missing,
@@ -370,7 +371,7 @@ def read_answers(
             if gold is not None and gold_line is None:
                 raise gold.missing(line, at, "label")
             group = _find_group(line, at, gold_line, group_file, groups_column)
-            questions[at] = read_question(line.line, line.row, read, gold_line)
+            questions[at] = read_question(line.line, read, gold_line)
             groups_read[at] = group
         except InputError as error:
             if not error.rows.size:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -35,11 +36,7 @@ from cordcal._numeric.exact import (
 )
 from cordcal._numeric.types import Array, ArrayLike, Classes, Flags, Floats, Labels, Matrix, Vector
 from cordcal._validation import layouts
-from cordcal._validation.labels import (
-    check_predictions,
-    check_weights,
-    zero_weight_error,
-)
+from cordcal._validation.labels import check_predictions, check_weights, zero_weight_error
 from cordcal._validation.names import Name
 from cordcal._validation.scores import are_distributions, as_matrix, probability_errors
 from cordcal._validation.table import RememberedColumns, match
@@ -345,11 +342,15 @@ def require_rows(weight: float) -> None:
         raise InputError("the stream", "has seen no rows yet", "call update(...) first")
 
 
-def merge_error(settings: str) -> InputError:
-    """Return the error of merging streams that were made with different settings."""
-    return InputError(
-        "other", f"cannot be merged: streams of {settings}", "make both streams alike"
-    )
+def check_mergeable(stream: Any, other: Any, setting: str) -> None:
+    """Refuse to merge streams that were made with different settings."""
+    own, others = getattr(stream, setting), getattr(other, setting)
+    if own != others:
+        raise InputError(
+            "other",
+            f"cannot be merged: streams of {setting} = {own!r} and {setting} = {others!r}",
+            "make both streams alike",
+        )
 
 
 class WeightedSums:
@@ -361,6 +362,11 @@ class WeightedSums:
 
     # Attributes, each with the power of the weights that it sums.
     _sums: ClassVar[tuple[tuple[str, int], ...]]
+    # The attribute that counts rows, and the argument of the constructor, if there are any.
+    _count_name: ClassVar[str | None] = None
+    _setting: ClassVar[str | None] = None
+    # Attributes in the unit of the weights that are no sums: how two of them merge.
+    _extremes: ClassVar[Mapping[str, Callable[[float, float], float]]] = {}
     # The binary exponent of the largest weight so far.
     _exponent: int | None = None
 
@@ -380,6 +386,17 @@ class WeightedSums:
         if shift:
             for name, power in self._sums:
                 setattr(self, name, _times_power_of_two(getattr(self, name), power * shift))
+
+    def merge(self, other: Self) -> Self:
+        """Add the rows of another stream of the same kind; return this stream."""
+        if self._setting is not None:
+            check_mergeable(self, other, self._setting)
+        other = self._in_common_unit(other)
+        names = [name for name, _ in self._sums]
+        for name in names if self._count_name is None else [self._count_name, *names]:
+            combine: Callable[[Any, Any], Any] = self._extremes.get(name, operator.add)
+            setattr(self, name, combine(getattr(self, name), getattr(other, name)))
+        return self
 
     def _in_common_unit(self, other: Self) -> Self:
         """Bring these sums and a copy of the other ones to one unit; return the copy."""
@@ -410,12 +427,6 @@ class WeightedMean(WeightedSums):
             weight = self._in_unit(weight, len(values))
         self.total += weighted(values, weight)
         self.weight += total_weight(len(values), weight)
-
-    def merge(self, other: WeightedMean) -> None:
-        """Add the rows of another mean."""
-        other = self._in_common_unit(other)
-        self.total += other.total
-        self.weight += other.weight
 
     def result(self) -> float:
         """Return the mean."""

@@ -24,8 +24,8 @@ from cordcal.metrics.base import (
     RowStream,
     WeightedSums,
     binned_gaps,
+    check_mergeable,
     fill_docstring,
-    merge_error,
     require_rows,
     update_stream,
     weighted_sum_matrix,
@@ -152,6 +152,7 @@ class _BinStream(WeightedSums, RowStream):
     """Sums of confidence and correctness in equal-width bins."""
 
     _sums = (("_weight", 1), ("_squares", 2), ("_confidence", 1), ("_correct", 1))
+    _count_name, _setting = "_count", "bins"
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
@@ -174,18 +175,6 @@ class _BinStream(WeightedSums, RowStream):
         self._squares += total(weight * weight)
         self._confidence += total(weight * rows.confidence)
         self._correct += total(weight * rows.correct)
-
-    def merge(self, other: Self) -> Self:
-        """Add the rows of another stream of the same kind; return this stream."""
-        if other.bins != self.bins:
-            raise merge_error(f"{self.bins} and {other.bins} bins")
-        other = self._in_common_unit(other)
-        self._count += other._count
-        self._weight += other._weight
-        self._squares += other._squares
-        self._confidence += other._confidence
-        self._correct += other._correct
-        return self
 
 
 class ECEStream(_BinStream):
@@ -565,8 +554,7 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another stream of the same kind; return this stream."""
-        if other.bins != self.bins:
-            raise merge_error(f"{self.bins} and {other.bins} bins")
+        check_mergeable(self, other, "bins")
         other = self._in_common_unit(other)
         if other._by_class is not None:
             self._sums_of(other._by_class.shape[2])[:] += other._by_class

@@ -20,8 +20,8 @@ from cordcal._validation.table import RememberedColumns, match
 from cordcal.metrics.base import (
     ProbabilityMatrix,
     WeightedMean,
+    check_mergeable,
     fill_docstring,
-    merge_error,
     require_rows,
     update_stream,
 )
@@ -498,8 +498,7 @@ class TopkChangesStream:
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another stream; return this stream."""
-        if other.k != self.k:
-            raise merge_error(f"k = {self.k} and k = {other.k}")
+        check_mergeable(self, other, "k")
         self._n += other._n
         self._weight += other._weight
         self._changed = _add_counts(self._changed, other._changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from cordcal.metrics.base import (
     WeightedSums,
     binned_gaps,
     fill_docstring,
-    merge_error,
     require_rows,
     update_stream,
     weighted_sum_matrix,
@@ -112,6 +111,8 @@ class EqualMassECEStream(WeightedSums, RowStream):
     """
 
     _sums = (("_weight", 1), ("_residual", 1), ("_smallest", 1), ("_largest", 1))
+    _count_name, _setting = "_count", "bins"
+    _extremes: ClassVar = {"_smallest": min, "_largest": max}
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
@@ -136,18 +137,6 @@ class EqualMassECEStream(WeightedSums, RowStream):
         )
         self._smallest = min(self._smallest, float(weight[counted].min(initial=np.inf)))
         self._largest = max(self._largest, float(weight.max(initial=0.0)))
-
-    def merge(self, other: Self) -> Self:
-        """Add the rows of another stream of the same kind; return this stream."""
-        if other.bins != self.bins:
-            raise merge_error(f"{self.bins} and {other.bins} bins")
-        other = self._in_common_unit(other)
-        self._count += other._count
-        self._weight += other._weight
-        self._residual += other._residual
-        self._smallest = min(self._smallest, other._smallest)
-        self._largest = max(self._largest, other._largest)
-        return self
 
     @property
     def _equal_weights(self) -> bool:

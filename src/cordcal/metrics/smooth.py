@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from cordcal.metrics.base import (
     RowStream,
     WeightedSums,
     fill_docstring,
-    merge_error,
     require_rows,
     update_stream,
     weighted_sum_matrix,
@@ -232,6 +231,7 @@ class SmoothECEStream(WeightedSums, RowStream):
     """
 
     _sums = (("_residual", 1), ("_mass", 1))
+    _count_name, _setting = "_rows", "normalization"
 
     def __init__(self, normalization: Normalization = "count") -> None:
         self.normalization = check_normalization(normalization)
@@ -245,16 +245,6 @@ class SmoothECEStream(WeightedSums, RowStream):
         self._residual += positions.spread(residual, _STREAM_CELLS + 1)
         self._mass += positions.spread(weight, _STREAM_CELLS + 1)
         self._rows += int(np.count_nonzero(weight))
-
-    def merge(self, other: Self) -> Self:
-        """Add the rows of another stream of the same kind; return this stream."""
-        if other.normalization != self.normalization:
-            raise merge_error(f"normalization {self.normalization!r} and {other.normalization!r}")
-        other = self._in_common_unit(other)
-        self._residual += other._residual
-        self._mass += other._mass
-        self._rows += other._rows
-        return self
 
     def _residuals(self) -> Residuals:
         require_rows(self._rows)

@@ -12,7 +12,9 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.certification import Certificate
 from cordcal.evaluate.comparison import Comparison
-from cordcal.evaluate.results import MAX_HEAT_MAP, Entry, Selective, TradeOffMark
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.pictures import MAX_HEAT_MAP, Selective
+from cordcal.evaluate.results.report import TradeOffMark
 from cordcal.metrics import (
     METRICS,
     Flows,
@@ -28,6 +30,7 @@ from cordcal.report.tables import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The colours of the HTML report, so that figures and report match.
 COLOURS = {
@@ -84,21 +87,6 @@ def _legend_inside(ax: Axes) -> None:
         loc="upper left", fontsize="small", handlelength=1.4, framealpha=0.6, edgecolor="none"
     )
 
-
-def signed(value: float, digits: int) -> str:
-    """Return a number with its sign, and the minus sign U+2212 for negative numbers.
-
-    Examples
-    --------
-    >>> signed(-0.5, 2), signed(0.25, 2)
-    ('−0.50', '+0.25')
-    """
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Labels of marks, and the resolution at which their characters have the widths of the report's.
 _LABEL_SIZE, _LABEL_DPI = 8, 96
@@ -374,10 +362,6 @@ class ReliabilityDisplay:
         return self
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 def prediction_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the predictions that each calibrator changes, split by their effect on accuracy.
 
@@ -403,8 +387,8 @@ def prediction_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
         ax.barh(positions, shares, left=bar_ends, color=COLOURS[kind], label=f"{sign} {words}")
         bar_ends += shares
     for position, end, entry in zip(positions, bar_ends, entries, strict=True):
-        net = 100.0 * (entry.changes.delta_accuracy or 0.0)
-        ax.annotate(f" {signed(net, 2)} points", (end, position), va="center", fontsize="small")
+        net = METRICS["accuracy"].write(entry.changes.delta_accuracy or 0.0, signed=True)
+        ax.annotate(f" {net} points", (end, position), va="center", fontsize="small")
     ax.set_yticks(positions, [entry.key for entry in entries])
     ax.invert_yaxis()
     ax.margins(x=0.25)  # room for the text next to the longest bar
@@ -522,9 +506,6 @@ def _check_comparison(comparison: object) -> None:
             "pass what cordcal.compare returned",
         )
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Of too many classes for a heat map, bars show the largest moves.
 MAX_BARS = 20

@@ -27,13 +27,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Flags, Matrix, Meta, NumPyArray, Predictions, Record, Vector
+from cordcal._numeric.types import (
+    Flags,
+    Matrix,
+    NumPyArray,
+    Predictions,
+    Record,
+    StoredRecord,
+    Vector,
+)
 from cordcal._validation.context import ContextValues, context_argument, is_present
 from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.lift_rule import (
@@ -144,7 +152,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(StoredRecord):
     """How the values of one column become terms: categories, or one or more scaled numbers."""
 
     name: str
@@ -263,7 +271,8 @@ def _numbers(values: NumPyArray, prediction: Predictions) -> list[Vector]:
 # The fitted state.
 
 
-class ContextCurve(NamedTuple):
+@dataclass(frozen=True)
+class ContextCurve(StoredRecord):
     """A curve and the effects of its columns, for rows that have all of them."""
 
     columns: tuple[int, ...]
@@ -279,7 +288,7 @@ class ContextCurve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FittedContext:
+class FittedContext(StoredRecord):
     """The columns that matter, and curves for the sets of them that a row may have.
 
     Attributes
@@ -369,61 +378,6 @@ class FittedContext:
                 numbers = (float(number) for number in (effect, low, high, shown))
                 result.append(ContextEffect(column.name, value, *numbers))
         return tuple(result)
-
-    def to_state(self) -> Meta:
-        """Return plain values for a model file."""
-        return {
-            "names": list(self.names),
-            "columns": [
-                {
-                    "name": column.name,
-                    "categories": None if column.categories is None else list(column.categories),
-                    "scales": [list(scale) for scale in column.scales],
-                    "is_opinion": column.is_opinion,
-                }
-                for column in self.columns
-            ],
-            "curves": [
-                {
-                    "columns": list(fitted.columns),
-                    "curve": list(fitted.curve),
-                    "effects": [effects.tolist() for effects in fitted.effects],
-                }
-                for fitted in self.curves
-            ],
-            "strengths": list(self.strengths),
-            "errors": [errors.tolist() for errors in self.errors],
-            "evidence": list(self.evidence),
-            "gap": self.gap,
-        }
-
-    @classmethod
-    def from_state(cls, state: Meta) -> Self:
-        """Rebuild from the result of `to_state`."""
-        return cls(
-            tuple(state["names"]),
-            tuple(
-                Column(
-                    column["name"],
-                    None if column["categories"] is None else tuple(column["categories"]),
-                    tuple(Scale(*scale) for scale in column["scales"]),
-                    column["is_opinion"],
-                )
-                for column in state["columns"]
-            ),
-            tuple(
-                ContextCurve(
-                    tuple(fitted["columns"]),
-                    Curve(*fitted["curve"]),
-                    tuple(np.array(effects) for effects in fitted["effects"]),
-                )
-                for fitted in state["curves"]
-            ),
-            tuple(state["strengths"]),
-            tuple(np.array(errors) for errors in state["errors"]),
-            tuple(state["evidence"]),
-            state["gap"],
-        )
 
 
 # The fit.

@@ -22,6 +22,7 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
+from cordcal._validation.context import ContextValues
 from cordcal._validation.labels import check_weights
 from cordcal._validation.scores import check_same_shape
 from cordcal._validation.table import RememberedColumns, match
@@ -353,7 +354,11 @@ class CORD(FittedRepair):
         return dispatch.repair_foreign(original, direct, prediction, self.eta_, dtype, weights)
 
     def explain_checked(
-        self, original: Array, direct: Array, prediction: Predictions | None
+        self,
+        original: Array,
+        direct: Array,
+        prediction: Predictions | None,
+        context: ContextValues | None = None,
     ) -> Explanation:
         """Explain rows with checked predictions."""
         return _explained(original, direct, prediction, self.eta_, self.fitted_weights())

@@ -16,17 +16,24 @@ from cordcal._numeric.types import (
     Arrays,
     DType,
     Floats,
+    Labels,
     Meta,
     Predictions,
     Vector,
 )
 from cordcal._validation import layouts
+from cordcal._validation.context import ContextValues
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_predictions
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal._validation.table import MatchedRows, match
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
-from cordcal.repair.results import AnyConstruction, Explanation
+from cordcal.repair.results import (
+    AnyConstruction,
+    ConfidenceGap,
+    Explanation,
+    RankingConstruction,
+)
 from cordcal.repair.rule import rounding_margin
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
@@ -312,8 +319,9 @@ class FittedRepair(Estimator, ABC):
         direct: Floats,
         prediction: Predictions,
         dtype: DType,
+        context: ContextValues | None = None,
     ) -> Floats:
-        """Repair a pair of matrices with checked predictions."""
+        """Repair a pair of matrices with checked predictions; only a `Lift` has context."""
         out = output_array(direct, dtype, None, False)
         self._repair_rows(original, direct, prediction, out)
         return out
@@ -363,9 +371,38 @@ class FittedRepair(Estimator, ABC):
 
     @abstractmethod
     def explain_checked(
-        self, original: Array, direct: Array, prediction: Predictions | None
+        self,
+        original: Array,
+        direct: Array,
+        prediction: Predictions | None,
+        context: ContextValues | None = None,
     ) -> Explanation:
-        """Explain rows with checked predictions."""
+        """Explain rows with checked predictions; only a `Lift` has context."""
+
+
+def measure_gap(
+    repair: FittedRepair,
+    original: Floats,
+    direct: Floats,
+    repaired: Floats,
+    prediction: Predictions,
+    labels: Labels,
+    weight: Vector | None,
+) -> ConfidenceGap:
+    """Compare confidence and accuracy before and after a repair, on labelled rows of its fit."""
+    construction = repair.construction_
+    if isinstance(construction, RankingConstruction):
+        construction = construction.levels[0]
+    return ConfidenceGap.of(
+        original,
+        direct,
+        repaired,
+        prediction,
+        labels,
+        weight,
+        at_bound=construction.n_at_lower / construction.n,
+        repair=getattr(repair, "prefer", "cord"),
+    )
 
 
 def _weights_of(rule: PredictionRule | None) -> Vector | None:

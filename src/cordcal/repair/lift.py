@@ -390,7 +390,7 @@ class Lift(FittedRepair):
         tensors = {"curve": np.array(self.curve_), **self._rule_state()}
         meta = {"construction": self.construction_.to_dict(), "class_names": self.columns_}
         if self.context_ is not None:
-            meta["context"] = self.context_.to_state()
+            meta["context"] = self.context_.to_dict()
         return tensors, meta
 
     @classmethod
@@ -401,7 +401,7 @@ class Lift(FittedRepair):
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
         if "context" in meta:
-            lift.context_ = FittedContext.from_state(meta["context"])
+            lift.context_ = FittedContext.from_dict(meta["context"])
         lift._restore_rule(tensors, meta)
         return lift
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import option_text
-from cordcal._numeric.types import Floats, Meta, Record, Vector
+from cordcal._numeric.types import Floats, StoredRecord, Vector
 from cordcal.repair.lift_rule import Curve, Prefer
 
 
 @dataclass(frozen=True)
-class Construction(Record):
+class Construction(StoredRecord):
     """The record of `CORD.fit`.
 
     Attributes
@@ -62,12 +61,6 @@ class Construction(Record):
     passes: int = field(compare=False)
     effective_n: float
 
-    @classmethod
-    def from_dict(cls, values: Meta) -> Construction:
-        """Rebuild a record from the values of `to_dict`, also after a JSON round trip."""
-        low, high = values["attainable"]
-        return cls(**{**values, "attainable": (low, high)})
-
     def __repr__(self) -> str:
         share = self.n_changed / self.n
         low, high = self.attainable
@@ -88,7 +81,7 @@ class Construction(Record):
 
 
 @dataclass(frozen=True)
-class RankingConstruction(Record):
+class RankingConstruction(StoredRecord):
     """The record of `CORD.fit` if it preserves more than the first rank.
 
     Attributes
@@ -124,11 +117,6 @@ class RankingConstruction(Record):
     def prediction_given(self) -> bool:
         """Whether the caller passed ``prediction=``."""
         return self.levels[0].prediction_given
-
-    @classmethod
-    def from_dict(cls, values: Meta) -> RankingConstruction:
-        """Rebuild the records from the values of `to_dict`."""
-        return cls(tuple(Construction.from_dict(level) for level in values["levels"]))
 
     def __repr__(self) -> str:
         lines = [f"Construction of {len(self.levels)} levels on {self.n:,} rows"]
@@ -198,7 +186,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class LiftConstruction(Record):
+class LiftConstruction(StoredRecord):
     """The record of `Lift.fit`.
 
     Attributes
@@ -267,11 +255,6 @@ class LiftConstruction(Record):
         """The parameters."""
         return Curve(self.alpha, self.beta, self.gamma, self.pooled_below, self.pooled)
 
-    @classmethod
-    def from_dict(cls, values: Meta) -> LiftConstruction:
-        """Rebuild a record from the values of `to_dict`."""
-        return cls(**values)
-
     def __repr__(self) -> str:
         return (
             f"Lift on {self.n:,} rows × {self.n_classes} classes, prefer {self.prefer!r}\n"
@@ -297,7 +280,7 @@ MANY_AT_BOUND = 0.05
 
 
 @dataclass(frozen=True)
-class ConfidenceGap(Record):
+class ConfidenceGap(StoredRecord):
     """How far the confidence is from the accuracy, before and after a repair; ``print`` shows it.
 
     Attributes
@@ -373,24 +356,6 @@ class ConfidenceGap(Record):
             direct_nll=loss(direct),
             repaired_nll=loss(repaired),
             repair=repair,
-        )
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> ConfidenceGap:
-        """Rebuild what `to_dict` returned."""
-        before, after = (
-            (float(estimate), float(low), float(high))
-            for estimate, low, high in (state["before"], state["after"])
-        )
-        return cls(
-            n=int(state["n"]),
-            accuracy=float(state["accuracy"]),
-            before=before,
-            after=after,
-            at_bound=float(state["at_bound"]),
-            direct_nll=float(state["direct_nll"]),
-            repaired_nll=float(state["repaired_nll"]),
-            repair=state["repair"],
         )
 
     @property

@@ -13,7 +13,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from cordcal.evaluate.results import ClassRow, Entry, Move, ReportData, Selective, TradeOffMark
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.pictures import ClassRow, Move, Selective
+from cordcal.evaluate.results.report import ReportData, TradeOffMark
 from cordcal.metrics import METRICS
 from cordcal.metrics.binned import DiagramMark
 from cordcal.report.labels import place_labels
@@ -226,13 +228,13 @@ class Drawing:
             steps = _path_data([self.at(*point) for point in [*low, *reversed(high)]])
             self._parts.append(Markup('<path class="{}" d="{}Z"/>').format(kind, steps))
 
-    def band(self, low: float, high: float, kind: str) -> None:
-        """Shade a range of x over the whole height."""
+    def band(self, low: float, high: float) -> None:
+        """Shade a range of x around zero over the whole height."""
         left, _ = self.at(low, self.y.low)
         right, _ = self.at(high, self.y.low)
-        shape = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>')
+        shape = Markup('<rect class="zero-band" x="{}" y="{}" width="{}" height="{}"/>')
         self._parts.append(
-            shape.format(kind, left, _TOP, round(right - left, 1), self.height - _TOP - _BOTTOM)
+            shape.format(left, _TOP, round(right - left, 1), self.height - _TOP - _BOTTOM)
         )
 
     def point(
@@ -581,7 +583,7 @@ def metric_versus_tpcr(data: ReportData, measure: str) -> Markup:
     x = Axis("predictions changed (TPCR, %)", -0.04 * widest, 1.06 * widest)
     # Three are side by side, drawn at their displayed width so that text keeps its size.
     drawing = Drawing(x, y, width=330, height=310)
-    drawing.band(x.low, -x.low, "zero-band")
+    drawing.band(x.low, -x.low)
     for direct, repaired in shown.pairs:
         start, end = ((x.pinned(mark.changed), y.pinned(mark.value)) for mark in (direct, repaired))
         drawing.line(start, end, f"pair {repaired.output}")

@@ -20,20 +20,12 @@ from markupsafe import Markup
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.evaluate.results import (
-    MAX_DIAGRAMS,
-    MAX_HEAT_MAP,
-    ORIGINAL,
-    CertifiedErrorRate,
-    ClassRow,
-    Entry,
-    FileDigest,
-    Interval,
-    Measures,
-    OutputRow,
-    ReportData,
-    points,
-)
+from cordcal.evaluate.results.audit import CertifiedErrorRate
+from cordcal.evaluate.results.calibrators import Entry
+from cordcal.evaluate.results.monitor import points
+from cordcal.evaluate.results.pictures import MAX_DIAGRAMS, MAX_HEAT_MAP, ClassRow
+from cordcal.evaluate.results.report import FileDigest, OutputRow, ReportData
+from cordcal.evaluate.results.values import ORIGINAL, Interval, Measures
 from cordcal.files.disk import write_text
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics

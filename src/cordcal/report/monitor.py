@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from cordcal.evaluate.results import MonitorHistory, Period, band_names, factor
+from cordcal.evaluate.results.monitor import MonitorHistory, Period, band_names, factor
 from cordcal.files.disk import write_text
 from cordcal.report.charts import Axis, Drawing, panel
 from cordcal.report.html import render_page

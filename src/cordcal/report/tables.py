@@ -13,13 +13,9 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from cordcal._errors import InputError
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    GroupChanges,
-    MeasureComparison,
-    OutputRow,
-    ReportData,
-)
+from cordcal.evaluate.results.audit import GroupChanges, MeasureComparison
+from cordcal.evaluate.results.report import OutputRow, ReportData
+from cordcal.evaluate.results.values import ORIGINAL
 from cordcal.metrics import METRICS, Metric
 from cordcal.metrics.registry import leading_metrics
 

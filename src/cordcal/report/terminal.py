@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 
 from cordcal._errors import option_text, printable
 from cordcal._validation.caveats import Caveat
-from cordcal.evaluate.results import (
-    ORIGINAL,
-    GroupReport,
-    Measures,
-    OutputRow,
-    ReportData,
-    points,
-)
+from cordcal.evaluate.results.monitor import points
+from cordcal.evaluate.results.pictures import GroupReport
+from cordcal.evaluate.results.report import OutputRow, ReportData
+from cordcal.evaluate.results.values import ORIGINAL, Measures
 from cordcal.metrics import METRICS
 from cordcal.report import tables
 from cordcal.report.tables import columns, number, option_name, sorted_rows
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10_000
 # A longer heading takes two lines.
 _LONG_HEADING = 14
-# The labels of `Advice`, up to the colon, are replaced by these, which leave room for the texts.
+# They replace the labels of `Recommendation`, up to the colon, and leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
@@ -186,23 +182,12 @@ def _stacked(heading: str) -> str:
     return heading.replace(" ", "\n", 1) if len(heading) > _LONG_HEADING else heading
 
 
-def comparison_view(data: ReportData, *, all_rows: bool = False) -> RenderableType:
-    """Return a comparison for a terminal: the answer first, then the table.
-
-    Parameters
-    ----------
-    data : ReportData
-        What is shown.
-    all_rows : bool
-        Whether to print every row of the table, and every sentence about the rows.
-    """
+def comparison_view(data: ReportData) -> RenderableType:
+    """Return a comparison for a terminal: the answer first, then the table."""
     from rich.console import Group
 
-    parts = [*caveats_text(caveat.sentence for caveat in data.caveats), comparison_answer(data)]
-    if all_rows:
-        parts += ["", Bullets(data.reading)]
-    table = comparison_table(data, all_rows=all_rows)
-    return Group(*parts, table, *([act_table(data)] if all_rows and data.act else []))
+    caveats = caveats_text(caveat.sentence for caveat in data.caveats)
+    return Group(*caveats, comparison_answer(data), comparison_table(data))
 
 
 def act_table(data: ReportData) -> RenderableType:
@@ -395,8 +380,6 @@ def gaps_table(data: ReportData) -> FittingTable | None:
 
     The largest differences come first; None without categories.
     """
-    from rich.text import Text
-
     offers = [entry.context for entry in data.calibrators if entry.context is not None]
     if not offers or not offers[0].gaps:
         return None
@@ -422,7 +405,7 @@ def gaps_table(data: ReportData) -> FittingTable | None:
             points(gap.after),
             f"{100 * gap.chance:.1f}",
         )
-        table.add(*(Text(printable(cell)) for cell in cells))
+        table.add(*cells)
     return table
 
 

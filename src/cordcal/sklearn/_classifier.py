@@ -13,12 +13,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import (
-    BaseCrossValidator,
-    LeaveOneOut,
-    StratifiedGroupKFold,
-    check_cv,
-)
+from sklearn.model_selection import BaseCrossValidator, LeaveOneOut, StratifiedGroupKFold, check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import Tags, assert_all_finite, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
@@ -29,38 +24,23 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from cordcal import calibrators
 from cordcal._errors import InputError, warn
 from cordcal._numeric import arrays
-from cordcal._numeric.types import (
-    Array,
-    Floats,
-    Kind,
-    Labels,
-    Matrix,
-    NumPyDType,
-    Predictions,
-    Vector,
-)
-from cordcal._validation.caveats import (
-    bound_caveats,
-    context_caveats,
-    no_errors,
-    warn_about,
-)
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, NumPyArray, Predictions, Vector
+from cordcal._validation.caveats import bound_caveats, warn_about
 from cordcal._validation.context import ContextValues, check_context_by_position
+from cordcal._validation.context_caveats import context_caveats
+from cordcal._validation.data_caveats import no_errors
 from cordcal._validation.labels import cluster_numbers
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted, fit_calibrator
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.calibrators.registry import DISTRIBUTIONS
-from cordcal.preserving import (
-    PreservingCalibrator,
-    check_repair_of_context,
-    needs_context,
-    new_repair,
-)
-from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule, RankingConstruction
+from cordcal.preserving import PreservingCalibrator
+from cordcal.repair import CORD, ConfidenceGap, Lift, PredictionRule
+from cordcal.repair.fitted import measure_gap
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Prefer
+from cordcal.repair.options import check_repair_of_context, needs_context, new_repair
 from cordcal.repair.prediction_rule import check_rule
 from cordcal.sklearn._members import (
     SKLEARN_METHODS,
@@ -113,7 +93,27 @@ class _CalibratedRows:
     labels: Labels
     weight: Vector | None
     masses: Masses | None
-    context: ContextValues | None = None
+    context: ContextValues | None
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[_CalibratedRows]) -> _CalibratedRows:
+        """Return the rows of all members."""
+
+        def join(name: str) -> NumPyArray:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        masses = [part.masses for part in parts if part.masses is not None]
+        mass, rest = ([getattr(held_out, name) for held_out in masses] for name in ("mass", "rest"))
+        contexts = [part.context for part in parts if part.context is not None]
+        return cls(
+            join("original"),
+            join("direct"),
+            join("prediction"),
+            join("labels"),
+            None if parts[0].weight is None else join("weight"),
+            Masses(np.concatenate(mass), np.concatenate(rest)) if masses else None,
+            ContextValues.concatenated(contexts) if contexts else None,
+        )
 
 
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -324,8 +324,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 scorer = Scorer(clone(estimator).fit(X, rows.targets, **fit_kwargs), *classes)
             fits = [self._fit_member(scorer, folds, rows)]
         members = [member for member, _ in fits]
-        repair, learnt = self._fit_repair([calibrated for _, calibrated in fits])
-        confidence = _measure_confidence(repair, [calibrated for _, calibrated in fits])
+        calibrated = _CalibratedRows.concatenated([part for _, part in fits])
+        repair, learnt = self._fit_repair(calibrated)
+        confidence = _measure_confidence(repair, calibrated)
         reason = None if repair.rule_ is not None else why_not_likeliest(estimator)
         if isinstance(repair, Lift) or reason is not None:
             because = "" if reason is None else f'. {reason}: rule="learnt" is made for that'
@@ -382,7 +383,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             names = to_numpy(self.classes_).tolist()
             values = check_context_by_position(context, original.shape, names)
         return library.array(
-            _transform(self.repair_, original, direct, prediction, values, np.dtype(dtype))
+            self.repair_.transform_checked(original, direct, prediction, np.dtype(dtype), values)
         )
 
     def direct_proba(self, X: object) -> Array:
@@ -651,33 +652,25 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             labels,
             weight,
             masses,
-            context=None if rows.context is None else rows.context.take(indices),
+            None if rows.context is None else rows.context.take(indices),
         )
 
-    def _fit_repair(
-        self, parts: Sequence[_CalibratedRows]
-    ) -> tuple[CORD | Lift, LearntRule | None]:
+    def _fit_repair(self, rows: _CalibratedRows) -> tuple[CORD | Lift, LearntRule | None]:
         """Fit one repair on the rows of all members, and learn its rule if asked to."""
-        original = np.concatenate([part.original for part in parts])
-        direct = np.concatenate([part.direct for part in parts])
-        prediction = np.concatenate([part.prediction for part in parts])
-        weights = [part.weight for part in parts if part.weight is not None]
-        weight = np.concatenate(weights) if weights else None
         rule, learnt = self.rule, None
         if self._learns_rule:
-            rule, learnt = learn_rule(direct, prediction, weight)
+            rule, learnt = learn_rule(rows.direct, rows.prediction, rows.weight)
         repair = self.make_repair().set_params(rule=rule)
+        pair = rows.original, rows.direct
         if isinstance(repair, CORD):
-            return repair.fit(original, direct, prediction=prediction, sample_weight=weight), learnt
-        labels = np.concatenate([part.labels for part in parts])
-        masses = [part.masses for part in parts if part.masses is not None]
-        held_out = Masses(
-            np.concatenate([part.mass for part in masses]),
-            np.concatenate([part.rest for part in masses]),
-        )
-        context = _context_of(parts)
+            return repair.fit_checked(*pair, rows.prediction, rows.weight), learnt
         repair.fit_checked(
-            original, direct, labels, prediction, weight, held_out=held_out, context=context
+            *pair,
+            rows.labels,
+            rows.prediction,
+            rows.weight,
+            held_out=rows.masses,
+            context=rows.context,
         )
         return repair, learnt
 
@@ -702,57 +695,17 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         )
 
 
-def _measure_confidence(repair: CORD | Lift, parts: Sequence[_CalibratedRows]) -> ConfidenceGap:
+def _measure_confidence(repair: CORD | Lift, rows: _CalibratedRows) -> ConfidenceGap:
     """Compare confidence and accuracy on the held-out rows; warn if every prediction is right."""
-    original, direct, prediction, labels = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("original", "direct", "prediction", "labels")
-    )
-    weights = [part.weight for part in parts if part.weight is not None]
-    weight = np.concatenate(weights) if weights else None
+    prediction, labels, weight = rows.prediction, rows.labels, rows.weight
     all_right = no_errors(prediction, labels, weight)
-    context = _context_of(parts)
-    columns = ContextValues({}) if context is None else context
-    warn_about(
-        [
-            *([] if all_right is None else [all_right]),
-            *context_caveats(columns, prediction, labels, weight),
-        ]
-    )
-    construction = repair.construction_
-    if isinstance(construction, RankingConstruction):
-        construction = construction.levels[0]
-    return ConfidenceGap.of(
-        original,
-        direct,
-        _transform(repair, original, direct, prediction, context),
-        prediction,
-        labels,
-        weight,
-        at_bound=construction.n_at_lower / construction.n,
-        repair=repair.prefer if isinstance(repair, Lift) else "cord",
-    )
-
-
-def _context_of(parts: Sequence[_CalibratedRows]) -> ContextValues | None:
-    """Return the context of the rows of all members; None without."""
-    contexts = [part.context for part in parts if part.context is not None]
-    return ContextValues.concatenated(contexts) if contexts else None
-
-
-def _transform(
-    repair: CORD | Lift,
-    original: Matrix,
-    direct: Matrix,
-    prediction: Predictions,
-    context: ContextValues | None,
-    dtype: NumPyDType = np.dtype(np.float64),  # noqa: B008 - it is immutable
-) -> Floats:
-    """Return repaired probabilities, with context if `fit` had it."""
-    if context is None or not isinstance(repair, Lift):
-        repaired: Floats = repair.transform(original, direct, prediction=prediction, dtype=dtype)
-        return repaired
-    return repair.transform_checked(original, direct, prediction, dtype, context)
+    caveats = [] if all_right is None else [all_right]
+    if rows.context is not None:
+        caveats += context_caveats(rows.context, prediction, labels, weight)
+    warn_about(caveats)
+    pair = rows.original, rows.direct
+    repaired = repair.transform_checked(*pair, prediction, np.float64, rows.context)
+    return measure_gap(repair, *pair, repaired, prediction, labels, weight)
 
 
 def why_not_likeliest(estimator: object) -> str | None:

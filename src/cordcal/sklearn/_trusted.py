@@ -7,6 +7,7 @@ from cordcal.calibrators.crossfit import HeldOut
 from cordcal.calibrators.learnt_rule import LearntRule
 from cordcal.certification import Certificate, CertifiedPart
 from cordcal.preserving import PreservingCalibrator
+from cordcal.preserving.fit_rows import FitRows
 from cordcal.repair import (
     CORD,
     ConfidenceGap,
@@ -16,7 +17,7 @@ from cordcal.repair import (
     PredictionRule,
     RankingConstruction,
 )
-from cordcal.repair.context import ContextCurve, FittedContext
+from cordcal.repair.context import Column, ContextCurve, FittedContext, Scale
 from cordcal.repair.lift import Masses
 from cordcal.repair.lift_rule import Curve
 from cordcal.sklearn._classifier import PreservingCalibratedClassifierCV
@@ -24,9 +25,9 @@ from cordcal.sklearn._members import Member, SklearnCalibrator, _PassThroughClas
 
 _OWN = (
     PreservingCalibratedClassifierCV, Member, SklearnCalibrator, _PassThroughClassifier,
-    PreservingCalibrator, CORD, Lift, PredictionRule, LearntRule, HeldOut, Masses, Curve,
+    PreservingCalibrator, FitRows, CORD, Lift, PredictionRule, LearntRule, HeldOut, Masses, Curve,
     Construction, RankingConstruction, LiftConstruction, ConfidenceGap, FittedContext, ContextCurve,
-    Certificate, CertifiedPart,
+    Column, Scale, Certificate, CertifiedPart,
 )  # fmt: skip
 # With method="sigmoid", "isotonic" or "temperature" a model holds scikit-learn's own calibrators.
 _SKLEARN = ("_CalibratedClassifier", "_SigmoidCalibration", "_TemperatureScaling")

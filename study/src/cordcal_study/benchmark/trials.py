@@ -26,7 +26,7 @@ from cordcal.calibrators import calibrator_class, make
 from cordcal.calibrators.adapters import fit_calibrator, predict_calibrated
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.statistics import at_end
+from cordcal.evaluate.constraint_cost import lower_end
 from cordcal.files.disk import write_text
 from cordcal.repair import CORD, Lift
 from cordcal.repair.lift import Masses
@@ -241,15 +241,21 @@ class _TrialRows:
         prediction, labels = self.original.prediction, self.evaluation.labels
         _, measured = measure_plainly(repair, output, labels, prediction)
         if repair != DIRECT:
-            measured |= _bound(output, direct, prediction, labels)
+            measured |= measure_bound(output, direct, prediction, labels)
         return measured
 
 
-def _bound(output: Matrix, direct: Matrix, prediction: Any, labels: Any) -> Mapping[str, float]:
+# A repair stays slightly above the least mass, where two classes would tie.
+_AT_END = 1e-9
+
+
+def measure_bound(
+    output: Matrix, direct: Matrix, prediction: Any, labels: Any
+) -> Mapping[str, float]:
     """Measure the rows whose prediction has the least probability that keeps it on top."""
-    there = at_end(direct, output, prediction)
-    share = float(there.mean())
     sure = output[np.arange(len(prediction)), prediction]
+    there = sure <= lower_end(direct, prediction)[2] + _AT_END
+    share = float(there.mean())
     right = (prediction == labels).astype(np.float64)
     gap = float((sure - right)[there].mean()) if share else 0.0
     return {"at_bound": share, "bound_gap": gap, "gap": float((sure - right).mean())}

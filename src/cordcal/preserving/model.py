@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, renumber_rows, row_error
-from cordcal._numeric.arrays import array_like, dtype_name, row_digests, to_numpy
+from cordcal._errors import InputError, renumber_rows
+from cordcal._numeric.arrays import array_like, dtype_name, to_numpy
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
@@ -30,39 +30,26 @@ from cordcal._numeric.types import (
     Vector,
 )
 from cordcal._validation import layouts
-from cordcal._validation.caveats import (
-    bound_caveats,
-    context_caveats,
-    find_caveats,
-    suppress_repeats,
-    warn_about,
-)
+from cordcal._validation.caveats import bound_caveats, suppress_repeats, warn_about
 from cordcal._validation.context import ContextValues, check_context, split_context
+from cordcal._validation.context_caveats import context_caveats
+from cordcal._validation.data_caveats import find_caveats
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
-    as_texts,
     check_labels,
     check_predictions,
     check_weights,
     cluster_numbers,
-    is_missing,
 )
-from cordcal._validation.names import (
-    Name,
-    check_class_names,
-)
-from cordcal._validation.scores import (
-    CheckedScores,
-    as_scores,
-    check_kind,
-    check_scores,
-)
+from cordcal._validation.names import Name, check_class_names
+from cordcal._validation.scores import CheckedScores, as_scores, check_kind, check_scores
 from cordcal._validation.table import MatchedRows, match
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.certification import Certificate, certify
+from cordcal.preserving.fit_rows import FitRows, repeated_ids
 from cordcal.repair import (
     CORD,
     ConfidenceGap,
@@ -75,15 +62,13 @@ from cordcal.repair import (
 )
 from cordcal.repair.context import FittedContext
 from cordcal.repair.decimals import check_decimals, round_to_decimals
-from cordcal.repair.fitted import refuse_ranking
-from cordcal.repair.lift import check_prefer
+from cordcal.repair.fitted import measure_gap
 from cordcal.repair.lift_rule import Prefer
+from cordcal.repair.options import check_repair_of_context, needs_context, new_repair
 from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # Confidence and accuracy are compared on rows with this many entries: 100,000 rows of ten classes.
 _MOST_MEASURED = 1_000_000
-# Digests of the rows of the fit that a model keeps, the smallest ones: 80 KB in a file.
-_MAX_FIT_ROWS = 10_000
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
 
@@ -206,9 +191,8 @@ class PreservingCalibrator(Estimator):
     certificate_: Certificate | None = None
     # Metrics on rows held out, as `cordcal fit` stores them for the model card.
     measured_: dict[str, Any] | None = None
-    # Digests of rows of the fit, by their scores or by ids; None for models without them.
-    _fit_rows: npt.NDArray[np.uint64] | None = None
-    _fit_ids = False
+    # What identifies the rows of the fit; None for models without it.
+    _fit_rows: FitRows | None = None
     # Whether fit had predictions that need not be the argmax of the scores.
     needs_prediction_ = False
     # The estimator's method that gave the scores, such as "SVC.decision_function", if it is known.
@@ -300,7 +284,7 @@ class PreservingCalibrator(Estimator):
             twice; the same scores in every row; fewer than 20 rows; no wrong prediction; a class
             without rows.  And if 5 % of the predictions or more are kept against the evidence.
         """
-        vectors, opinions = split_context({} if context is None else context)
+        vectors, opinions = split_context(context)
         rows = match(
             {"scores": scores, **opinions},
             class_names=self.class_names,
@@ -338,7 +322,7 @@ class PreservingCalibrator(Estimator):
             original = replace(original, prediction=keep)
         if clusters is not None:
             original = replace(original, clusters=cluster_numbers(clusters, len(array)))
-        digests = _id_digests(rows.ids) if ids is not None else row_digests(original.raw)
+        fit_rows = FitRows.of(original.raw, rows.ids)
         checked_context = None if context is None else check_context(rows, context, kind)
         truth = _indices_or_none(labels, array.shape)
         caveats = find_caveats(original, truth, weight, columns, by_argmax=by_argmax)
@@ -356,8 +340,7 @@ class PreservingCalibrator(Estimator):
                 context=checked_context,
             )
         self.confidence_ = self._measure_confidence(original, truth, weight, checked_context)
-        self._fit_ids = ids is not None
-        self._fit_rows = np.unique(digests)[:_MAX_FIT_ROWS]
+        self._fit_rows = fit_rows
         is_lifted = isinstance(self.repair_, Lift)
         if self.confidence_ is not None and is_lifted and not caveats:
             warn_about(bound_caveats(self.confidence_.sentence))
@@ -382,18 +365,14 @@ class PreservingCalibrator(Estimator):
         outputs = self.predict_checked(
             part, context=None if context is None else context.take(rows)
         )
-        construction = self.construction_
-        if isinstance(construction, RankingConstruction):
-            construction = construction.levels[0]
-        return ConfidenceGap.of(
+        return measure_gap(
+            self.repair_,
             part.probabilities,
             outputs.direct,
             outputs.repaired,
             part.prediction,
             labels[rows],
             weight,
-            at_bound=construction.n_at_lower / construction.n,
-            repair=self.repair_.prefer if isinstance(self.repair_, Lift) else "cord",
         )
 
     def fit_checked(
@@ -476,23 +455,23 @@ class PreservingCalibrator(Estimator):
         certificate : Certificate
             Also stored as ``certificate_``, and in the model file.
         """
-        self._check_fitted("repair_")
         groups = None if by is None or isinstance(by, str) else by
-        names = self.output_names()
-        rows = self._match(
+        rows, original, used = self._read(
             scores,
             prediction,
-            context if self._needs_context(context) else None,
+            context,
             labels=labels,
             groups=groups,
             clusters=clusters,
             ids=ids,
         )
-        original = self._checked(rows.matrices[0], rows.prediction)
-        caveats = self._find_fit_rows(original, None if ids is None else rows.ids)
+        names = self.output_names()
+        caveats: tuple[str, ...] = ("it is not known which rows were used to fit",)
+        if self._fit_rows is not None:
+            caveats = self._fit_rows.caveats(original.raw, rows.ids)
         if ids is not None and clusters is None:
-            caveats += _repeated_ids(_id_digests(rows.ids))
-        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
+            caveats += repeated_ids(rows.ids)
+        outputs = self.predict_checked(original, context=used)
         certificate = certify(
             outputs.repaired,
             check_predictions(rows.labels, *original.shape, "labels"),
@@ -543,37 +522,10 @@ class PreservingCalibrator(Estimator):
         self._check_fitted("repair_")
         if self.certificate_ is None:
             raise InputError("model", "has no certificate", "call model.certify(scores, labels)")
-        used = context if self._needs_context(context) else None
-        rows = self._match(scores, prediction, used, groups=groups)
-        original = self._checked(rows.matrices[0], rows.prediction)
-        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
+        rows, original, used = self._read(scores, prediction, context, groups=groups)
+        outputs = self.predict_checked(original, context=used)
         mass = outputs.repaired[np.arange(original.rows), outputs.prediction]
         return self.certificate_.accepts_confidence(mass, outputs.prediction, rows.groups)
-
-    def _find_fit_rows(self, original: CheckedScores, ids: Any) -> tuple[str, ...]:
-        """Refuse rows of the fit by their ids, or count equal score vectors in a caveat."""
-        if self._fit_rows is None or not len(self._fit_rows):
-            return ("it is not known which rows were used to fit",)
-        if self._fit_ids and ids is None:
-            return ("fit had ids, but these rows have none, so rows of the fit are not recognised",)
-        digests = _id_digests(ids) if self._fit_ids else row_digests(original.raw)
-        # Only the smallest digests were kept, so only those are compared.
-        is_kept = len(self._fit_rows) < _MAX_FIT_ROWS or digests <= self._fit_rows[-1]
-        repeated = np.isin(digests, self._fit_rows) & is_kept
-        if not repeated.any():
-            return ()
-        if self._fit_ids:
-            raise InputError(
-                "ids",
-                "has rows that were used to fit",
-                "certify on other rows",
-                rows=np.flatnonzero(repeated),
-                detail="was used to fit",
-            )
-        return (
-            f"{int(repeated.sum()):,} of {len(digests):,} rows have the scores of a row that was "
-            f"used to fit; if they are the same rows, the promise does not hold",
-        )
 
     def digest(self) -> str:
         """Return a digest of everything that the probabilities depend on."""
@@ -645,10 +597,8 @@ class PreservingCalibrator(Estimator):
         ax : matplotlib Axes
             The axes of the diagram; see `cordcal.plots.reliability_diagram`.
         """
-        used = context if self._needs_context(context) else None
-        rows = self._match(scores, prediction, used, labels=labels)
-        original = self._checked(rows.matrices[0], rows.prediction)
-        outputs = self.predict_checked(original, context=self._checked_context(rows, context))
+        rows, original, used = self._read(scores, prediction, context, labels=labels)
+        outputs = self.predict_checked(original, context=used)
         shown = {"original": original.probabilities, "repaired": outputs.repaired}
         # By name: figures lie above models, and need matplotlib.
         plots = import_module("cordcal.plots")
@@ -761,23 +711,20 @@ class PreservingCalibrator(Estimator):
         outputs : Outputs
             ``direct``, ``repaired`` and ``prediction``.
         """
-        needs_context = self._needs_context(context)
-        is_plain = prediction is None and axis is None and not needs_context
+        self._check_fitted("repair_")
+        is_plain = prediction is None and axis is None and not needs_context(self.repair_, context)
         if type(scores) is np.ndarray and is_plain:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
             return self.predict_checked(original, _output_dtype(dtype, original.raw))
-        rows = self._match(scores, prediction, context if needs_context else None)
-        values, prediction = rows.matrices[0], rows.prediction
-        if needs_context:
+        if axis is not None and needs_context(self.repair_, context):
             self._check_context_options(axis, None)
-        if layouts.is_dense(axis, values):
-            outputs = self._predict_dense(to_numpy(values), dtype, axis, prediction)
+        if axis is not None and layouts.is_dense(axis, scores):
+            rows = self._match(scores, prediction)
+            outputs = self._predict_dense(to_numpy(rows.matrices[0]), dtype, axis, rows.prediction)
         else:
-            original = self._checked(values, prediction)
-            out_dtype = _output_dtype(dtype, original.raw)
-            checked = self._checked_context(rows, context)
-            outputs = self.predict_checked(original, out_dtype, checked)
+            _, original, used = self._read(scores, prediction, context)
+            outputs = self.predict_checked(original, _output_dtype(dtype, original.raw), used)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -803,13 +750,11 @@ class PreservingCalibrator(Estimator):
         explanation : Explanation
             As of `CORD.explain`, for the calibrator's direct probabilities.
         """
-        rows = self._match(scores, prediction, context if self._needs_context(context) else None)
-        original = self._checked(rows.matrices[0], rows.prediction)
+        _, original, used = self._read(scores, prediction, context)
         direct = predict_calibrated(self.calibrator_, original)
-        pair = original.probabilities, direct, original.prediction
-        if isinstance(self.repair_, Lift):
-            return self.repair_.explain_checked(*pair, self._checked_context(rows, context))
-        return self.repair_.explain_checked(*pair)
+        return self.repair_.explain_checked(
+            original.probabilities, direct, original.prediction, used
+        )
 
     def predict(
         self, scores: ArrayLike, *, prediction: ArrayLike | None = None, axis: int | None = None
@@ -867,11 +812,9 @@ class PreservingCalibrator(Estimator):
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original)
-        rows = (original.probabilities, direct, original.prediction, dtype)
-        if isinstance(self.repair_, Lift):
-            repaired = self.repair_.transform_checked(*rows, context)
-        else:
-            repaired = self.repair_.transform_checked(*rows)
+        repaired = self.repair_.transform_checked(
+            original.probabilities, direct, original.prediction, dtype, context
+        )
         return Outputs(direct, repaired, original.prediction)
 
     def _predict_dense(
@@ -976,18 +919,6 @@ class PreservingCalibrator(Estimator):
 
         return clone(calibrator, safe=False)
 
-    def _needs_context(self, context: ArrayLike | None) -> bool:
-        self._check_fitted("repair_")
-        return needs_context(self.repair_, context)
-
-    def _checked_context(
-        self, rows: MatchedRows, context: ArrayLike | None
-    ) -> ContextValues | None:
-        """Return matched context; None if `fit` had none."""
-        if self._fitted_context() is None:
-            return None
-        return check_context(rows, context, self.score_kind())
-
     def _fitted_context(self) -> FittedContext | None:
         self._check_fitted("repair_")
         return self.repair_.context_ if isinstance(self.repair_, Lift) else None
@@ -1034,7 +965,7 @@ class PreservingCalibrator(Estimator):
         """Match rows with each other, and columns with those of fit."""
         self._check_fitted("repair_")
         names = self.output_names()
-        columns, opinions = split_context({} if context is None else context)
+        columns, opinions = split_context(context)
         return match(
             {"scores": scores, **opinions},
             others=columns,
@@ -1043,6 +974,21 @@ class PreservingCalibrator(Estimator):
             fitted_source="fit" if self.class_names is None else "class_names",
             prediction=prediction,
         )
+
+    def _read(
+        self,
+        scores: ArrayLike,
+        prediction: ArrayLike | None,
+        context: ArrayLike | None,
+        **vectors: Any,
+    ) -> tuple[MatchedRows, CheckedScores, ContextValues | None]:
+        """Match and check rows: their vectors, their scores, and the context if `fit` had some."""
+        self._check_fitted("repair_")
+        uses_context = needs_context(self.repair_, context)
+        rows = self._match(scores, prediction, context if uses_context else None, **vectors)
+        original = self._checked(rows.matrices[0], rows.prediction)
+        used = check_context(rows, context, self.score_kind()) if uses_context else None
+        return rows, original, used
 
     def _checked(self, scores: ArrayLike, prediction: ArrayLike | None = None) -> CheckedScores:
         """Return matched scores, validated, with the predictions passed."""
@@ -1092,8 +1038,8 @@ class PreservingCalibrator(Estimator):
         if self.scores_from_ is not None:
             meta["scores_from"] = self.scores_from_
         if self._fit_rows is not None:
-            arrays["fit_rows"] = self._fit_rows
-            meta["fit_ids"] = self._fit_ids
+            arrays["fit_rows"] = self._fit_rows.digests
+            meta["fit_ids"] = self._fit_rows.by_ids
         if self.confidence_ is not None:
             meta["confidence"] = self.confidence_.to_dict()
         if self.certificate_ is not None:
@@ -1135,12 +1081,12 @@ class PreservingCalibrator(Estimator):
         model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
         model.needs_prediction_ = bool(meta.get("prediction_given", False))
         model.scores_from_ = meta.get("scores_from")
-        model._fit_rows = arrays.get("fit_rows")
-        model._fit_ids = bool(meta.get("fit_ids", False))
+        if len(arrays.get("fit_rows", ())):
+            model._fit_rows = FitRows(arrays["fit_rows"], bool(meta.get("fit_ids", False)))
         if "confidence" in meta:
-            model.confidence_ = ConfidenceGap.from_state(meta["confidence"])
+            model.confidence_ = ConfidenceGap.from_dict(meta["confidence"])
         if "certificate" in meta:
-            certificate = Certificate.from_state(meta["certificate"])
+            certificate = Certificate.from_dict(meta["certificate"])
             if certificate.model != model.digest():
                 raise InputError("certificate", "is that of another model", "certify it again")
             model.certificate_ = certificate
@@ -1166,104 +1112,6 @@ class PreservingCalibrator(Estimator):
         return model
 
 
-def new_repair(
-    repair: Literal["cord", "lift"] | Lift | None,
-    preserve: int | Literal["ranking"],
-    *,
-    default: Literal["cord", "lift"],
-    rule: object = "argmax",
-    prefer: Prefer | None = None,
-) -> CORD | Lift:
-    """Return an unfitted repair; ``default`` replaces None.
-
-    The rule "learnt" is set later, when there are direct probabilities to learn it from.
-    """
-    refuse_ranking(preserve, rule)
-    if prefer is not None:
-        check_prefer(prefer)
-    learnt = isinstance(rule, str) and rule == "learnt"
-    options: dict[str, Any] = {} if learnt else {"rule": rule}
-    choice = default if repair is None else repair
-    if choice == "cord":
-        if prefer is not None:
-            raise InputError(
-                "prefer",
-                f"is {prefer!r} but CORD keeps the calibrator's mean confidence",
-                "leave it out, or write {option}",
-                option=("repair", "lift"),
-            )
-        return CORD(preserve, **options)
-    if choice != "lift" and not isinstance(choice, Lift):
-        raise InputError(
-            "repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(prefer='likelihood')"
-        )
-    if preserve != 1:
-        raise InputError(
-            "preserve",
-            f"is {preserve!r} but Lift learns the confidence of one prediction, not of a ranking",
-            "leave it out, or write {option}",
-            option=("repair", "cord"),
-        )
-    if choice == "lift":
-        return Lift(prefer or "confidence", **options)
-    own = choice.get_params()
-    if prefer not in (None, own["prefer"]):
-        raise InputError("prefer", "is passed twice", "leave it out, or out of Lift(...)")
-    if isinstance(own["rule"], str):
-        own.update(options)
-    elif own["rule"] is not rule and (learnt or not isinstance(rule, str)):
-        raise InputError("rule", "is passed twice", "leave it out of Lift(...)")
-    return Lift(**own)
-
-
-def needs_context(repair: CORD | Lift, context: ArrayLike | None) -> bool:
-    """Return whether `fit` had context, which must then be passed, and else must not be."""
-    fitted = repair.context_ if isinstance(repair, Lift) else None
-    if fitted is not None and context is None:
-        names = ", ".join(map(repr, fitted.names))
-        raise InputError(
-            "context",
-            f"is missing: fit had the columns {names}",
-            "pass context= with them, or context={} if nothing is known about these rows",
-        )
-    if fitted is None and context is not None:
-        raise InputError("context", "is not used: fit had none", "leave it out")
-    return fitted is not None
-
-
-def check_repair_of_context(repair: CORD | Lift) -> None:
-    """Refuse context for a repair that does not learn from labels."""
-    if not isinstance(repair, Lift):
-        raise InputError(
-            "context",
-            "needs a repair that learns from labels",
-            "write {option}",
-            option=("repair", "lift"),
-        )
-
-
-def _id_digests(ids: Any) -> npt.NDArray[np.uint64]:
-    """Return a digest of each id, as its text; a whole number is the same in every dtype."""
-    values = to_numpy(ids, "ids")
-    raise_first(
-        row_error(is_missing(values), "ids", "has no id", "give every row an id, or pass no ids")
-    )
-    texts = (text.encode("utf-8", "surrogatepass") for text in as_texts(values).tolist())
-    digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def _repeated_ids(digests: npt.NDArray[np.uint64]) -> tuple[str, ...]:
-    """Return a caveat if rows to certify on share an id."""
-    repeated = len(digests) - len(np.unique(digests))
-    if not repeated:
-        return ()
-    return (
-        f"{repeated:,} rows repeat an id: rows of one id are not independent, so the promise may "
-        f"not hold unless they are passed as clusters",
-    )
-
-
 def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
     requested = getattr(scores, "dtype", np.float64) if dtype is None else dtype
@@ -1282,6 +1130,3 @@ def _indices_or_none(labels: ArrayLike, shape: tuple[int, ...]) -> Labels | None
         return None if labels is None else check_labels(labels, *shape)
     except InputError:
         return None
-
-
-__all__ = ["Outputs", "PreservingCalibrator"]
