@@ -113,7 +113,7 @@ def as_ids(ids: Any) -> NumPyArray:
     return values
 
 
-def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
+def id_digests(ids: NumPyArray, argument: str = "ids") -> npt.NDArray[np.uint64]:
     """Return a 64-bit digest of each id, the same for equal ids in any data set.
 
     An id is its text as written: ``007`` is not ``7``.  Numbers are equal by value.
@@ -127,7 +127,7 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
     raise_first(
         row_error(
             is_missing(ids),
-            "ids",
+            argument,
             "has no id",
             "give every row an id, or pass no ids",
         )
@@ -136,7 +136,7 @@ def id_digests(ids: NumPyArray) -> npt.NDArray[np.uint64]:
         raise_first(
             row_error(
                 np.abs(ids) >= 2.0**53,
-                "ids",
+                argument,
                 "has an id that was rounded: numbers of a text file are exact up to 2^53",
                 "store the ids as JSON lines or Parquet, or put a letter before the digits",
             )

@@ -16,9 +16,11 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.labels import (
-    as_groups,
-    as_texts,
+    NO_GROUP,
+    as_clusters,
     check_predictions,
+    cluster_numbers,
+    group_names,
     is_missing,
     names_to_indices,
 )
@@ -173,7 +175,7 @@ class Monitor:
             self.class_names = check_class_names(matched.class_names, matrix.classes)
         rows = _Rows(*matrix.confidences(), np.full(matrix.rows, -1, dtype=np.intp))
         if clusters is not None:
-            values = as_groups(matched.clusters, matrix.rows, "clusters")
+            values = cluster_numbers(matched.clusters, matrix.rows)
             rows = rows.take(np.sort(np.unique(values, return_index=True)[1]))
         counts = np.zeros((matrix.classes, N_BANDS), dtype=np.int64)
         np.add.at(counts, (rows.predicted, bands_of(rows.confidence)), 1)
@@ -362,7 +364,7 @@ class Monitor:
         first = np.ones(rows, dtype=np.bool_)
         if clusters is None:
             return first
-        digests = id_digests(as_groups(clusters, rows, "clusters")).tolist()
+        digests = id_digests(as_clusters(clusters, rows), "clusters").tolist()
         seen = self._remembered.clusters
         for row, digest in enumerate(digests):
             first[row] = digest not in seen
@@ -469,7 +471,7 @@ class Monitor:
         codes = np.full(rows, -1, dtype=np.intp)
         if groups is None:
             return codes, self.group_names
-        names = as_texts(as_groups(groups, rows))
+        names = group_names(groups, rows, NO_GROUP)
         known = {name: number for number, name in enumerate(self.group_names)}
         for index, group in enumerate(names.tolist()):
             codes[index] = known.setdefault(group, len(known))
@@ -579,8 +581,9 @@ class Monitor:
         """Let the third test bet on the rows that may be acted on."""
         if self.act is None or self.certificate is None:
             return
-        # A row without a group has the number −1; no group has no name.
-        names = np.array([*self.group_names, ""])[rows.groups]
+        # Rows of a batch without groups have the number −1.
+        names = np.array([*self.group_names, NO_GROUP])[rows.groups]
+        names[names == NO_GROUP] = ""  # which is never certified
         acted = self.certificate.accepts_confidence(rows.confidence, rows.predicted, names)
         if acted.any():
             self._raise_alarm("act", name, self.act.update(~correct[acted], limit))
