@@ -227,6 +227,13 @@ def open_model_scores(
         expected["others"] = {"id_column": context.opinion and context.opinion.id_column}
     file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
+    if file.key == "repaired" and inputs.key is None and inputs.columns is None:
+        raise InputError(
+            file.path,
+            "is what `apply` wrote",
+            f"pass the classifier's {fitted_kind}; --key or --columns names them in a file that "
+            "has both",
+        )
     if file.kind != fitted_kind and not file.is_empty:
         scores_from = getattr(fitted, "scores_from_", None)
         source = "" if scores_from is None else f" of {scores_from}"

@@ -15,7 +15,7 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report
-from cordcal.cli._inputs import read_groups, read_model_rows, read_scores
+from cordcal.cli._inputs import open_scores, read_groups, read_model_rows, read_scores
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
@@ -151,6 +151,7 @@ def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
     from cordcal.evaluate.results import points
 
     test = copy.deepcopy(monitor)
+    test.certificate = test.act = None  # the rows it was found on may be these, without groups
     status = test.add(outputs.probabilities, outputs.labels)
     if status.gap is not None:
         echo(f"Confidence minus accuracy in the baseline: {points(status.gap)} points")
@@ -191,6 +192,12 @@ def add(
         raise InputError("--labels", "belongs to one file", "add one file at a time")
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
+        if groups_column is None and monitor.certificate and monitor.certificate.by == "group":
+            raise InputError(
+                "--groups-column",
+                "is missing: the certificate of the model has groups",
+                "name the column with the group of each row",
+            )
         for path in new:
             with _late_labels_hint():
                 outputs = _read(path, inputs, input, model, monitor)
@@ -325,9 +332,11 @@ def _read(
     monitor: Monitor | None = None,
 ) -> _Outputs:
     """Read probabilities, or read scores and apply the model to them."""
-    if model is not None:
+    if model is not None and not _is_output(path, inputs, model):
         return _apply(model, path, inputs, kind)
     names = None if monitor is None else monitor.class_names
+    if names is None and model is not None:
+        names = _load(model).class_names
     scores = read_scores(
         path, inputs, role="repaired", kind=kind, classes=names, classes_in="the baseline"
     )
@@ -342,6 +351,30 @@ def _read(
             "pass the model, too, as --model FILE",
         )
     return _Outputs(scores.values, scores.labels, scores.class_names)
+
+
+def _is_output(path: str, inputs: InputOptions, model: str) -> bool:
+    """Return whether a file is what `apply` wrote, and not scores that a model is applied to."""
+    if path == "-" or inputs.key is not None or inputs.columns is not None:
+        return False  # stdin can be read once, and options name scores
+    fitted = _load(model)
+    try:
+        file = open_scores(
+            path,
+            inputs,
+            classes=fitted.class_names or list(map(str, range(fitted.n_classes_))),
+            pattern=getattr(fitted, "score_columns_", None),
+        )
+    except InputError:
+        return False  # applying the model raises the error about scores
+    if file.key == "repaired" and file.columns and fitted.score_kind() == "probabilities":
+        raise InputError(
+            path,
+            "may be what `apply` wrote, or probabilities to apply the model to",
+            "name the columns of the latter with {option}, or pass the former without --model",
+            option=("columns", "p_*"),
+        )
+    return file.key == "repaired"
 
 
 def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:

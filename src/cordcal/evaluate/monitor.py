@@ -130,7 +130,8 @@ class Monitor:
         What rows of the baseline share that makes them dependent, such as a patient or a user;
         the first row of each counts.
     certificate : Certificate, optional
-        That of the model (``model.certificate_``).
+        That of the model (``model.certificate_``).  Columns are matched with its class names; if
+        it has a rule, the rule predicts; if it has groups, every batch needs groups.
 
     Examples
     --------
@@ -165,9 +166,18 @@ class Monitor:
         if not 0.0 <= tolerance < 0.5:
             raise InputError("tolerance", f"is {tolerance}", "pass a number from 0 to 0.5")
         matched = match(
-            {"probabilities": probabilities}, class_names=class_names, clusters=clusters
+            {"probabilities": probabilities},
+            class_names=class_names,
+            fitted_names=None if certificate is None else certificate.class_names,
+            fitted_source="certify",
+            clusters=clusters,
         )
-        matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
+        self.certificate = certificate
+        matrix = ProbabilityMatrix.from_array(
+            matched.matrices[0], "probabilities", self._rule_weights
+        )
+        if certificate is not None:
+            _check_certificate(certificate, matrix.classes, matched.class_names)
         self.alpha, self.tolerance, self.seed, self.model = alpha, tolerance, seed, model
         self.n_classes = matrix.classes
         self.class_names = None
@@ -195,13 +205,17 @@ class Monitor:
         self._newest = np.zeros(0, dtype=np.intp)
         self.calibration = CalibrationEvidence(self.n_classes, tolerance)
         self.inputs = DriftEvidence(counts, seed)
-        self.certificate = certificate
         self.act = None if certificate is None else ActEvidence(certificate.error)
 
     @property
     def baseline_shares(self) -> Vector:
         """The share of each predicted class in the baseline."""
         return np.asarray(self.baseline_counts.sum(axis=1) / self.baseline_rows)
+
+    @property
+    def _rule_weights(self) -> Vector | None:
+        rule = None if self.certificate is None else self.certificate.prediction_rule
+        return None if rule is None else rule.weights
 
     @property
     def limit(self) -> float:
@@ -282,7 +296,8 @@ class Monitor:
         ids : array_like of shape (n,), optional
             What identifies the rows in later batches: text as it is written, numbers by value.
         groups : array_like of shape (n,), optional
-            The group of each row, each tested on its own as well.
+            The group of each row, each tested on its own as well; required if the certificate
+            has groups.
         clusters : array_like of shape (n,), optional
             What rows share that makes them dependent, such as a patient or a user: the first row
             of each cluster counts, in all batches together.
@@ -299,6 +314,8 @@ class Monitor:
         status : MonitorStatus
             What is known now.
         """
+        if groups is None and self.certificate is not None and self.certificate.by == "group":
+            raise InputError("groups", "is missing: the certificate has groups", "pass groups=")
         matrices = {"probabilities": probabilities}
         if direct is not None:
             matrices["direct"] = direct
@@ -455,7 +472,7 @@ class Monitor:
             self.act = ActEvidence(self.certificate.error)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
-        matrix = ProbabilityMatrix.from_array(probabilities, argument)
+        matrix = ProbabilityMatrix.from_array(probabilities, argument, self._rule_weights)
         if matrix.classes != self.n_classes:
             raise InputError(
                 argument,
@@ -781,6 +798,26 @@ class Monitor:
 _SETTINGS = ("alpha", "tolerance", "seed", "model")
 _STORED_AS_THEY_ARE = (*_SETTINGS, "baseline_rows", "group_names", "dropped")
 _CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
+
+
+def _check_certificate(certificate: Certificate, classes: int, names: Sequence[Any] | None) -> None:
+    """Refuse a certificate of other classes, or of predictions that a monitor does not have."""
+    own = certificate.class_names
+    if certificate.n_classes != classes or (
+        own is not None and names is not None and tuple(map(str, names)) != own
+    ):
+        raise InputError(
+            "certificate",
+            f"has other classes than the baseline ({certificate.n_classes} and {classes}, or in "
+            "another order)",
+            "pass that of the same model, and its class names or none",
+        )
+    if certificate.needs_prediction:
+        raise InputError(
+            "certificate",
+            "is one of predictions that were passed, which a monitor does not have",
+            "leave it out: calibration and inputs are watched without it",
+        )
 
 
 def _factor(evidence: float) -> float:
