@@ -91,7 +91,11 @@ def audit(
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, inputs, kind=input)
+    named = {
+        "cluster_column": cluster_column,
+        "groups_column": groups_column if groups is None else None,
+    }
+    first, second = open_pair(original, direct, inputs, kind=input, others=named)
     names = first.class_names or second.class_names
     by_group = read_groups(groups, groups_column, original, inputs=inputs)
     if scheduler is not None:

@@ -99,7 +99,14 @@ def certify(
     if not hasattr(fitted, "certify"):
         raise InputError(model, "holds no calibrator to certify", "pass a model of cordcal fit")
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
-    rows, _, context = read_model_rows(fitted, model, scores, inputs, columns, kind=input)
+    named = {
+        "cluster_column": cluster_column,
+        "groups_column": groups_column if groups is None else None,
+        "id_column": id_column,
+    }
+    rows, _, context = read_model_rows(
+        fitted, model, scores, inputs, columns, kind=input, others=named
+    )
     labels = require_labels(rows)
     earlier = fitted.certificate_
     by_groups = read_groups(groups, groups_column, scores, inputs=inputs)

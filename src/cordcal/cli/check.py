@@ -171,10 +171,16 @@ def check(
 
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     original_scores: Scores | None
+    named = {
+        "cluster_column": cluster_column,
+        "groups_column": groups_column if groups is None else None,
+        "id_column": id_column,
+    }
     if columns.are_used:
-        scores, original_scores = _apply(reports, original, model, inputs, columns, input)
+        scores, original_scores = _apply(reports, original, model, inputs, columns, input, named)
     else:
-        scores, original_scores = _read(reports, original, inputs, input, _classes_of(model))
+        options = {"others": named, **_classes_of(model)}
+        scores, original_scores = _read(reports, original, inputs, input, options)
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -326,34 +332,28 @@ def _read(
     original: str | None,
     inputs: InputOptions,
     kind: Any,
-    classes: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[Scores, Scores | None]:
     """Read the probabilities and the original; ``--columns`` may match only one of them.
 
-    ``classes`` are those of the model, in whose order columns are brought.
+    The options of `open_scores` are the model's classes, in whose order columns are brought, and
+    the columns that are not scores.
     """
     from cordcal.files.columns import as_patterns
 
     if original is None:
-        return read_scores(report, inputs, role="repaired", kind=kind, **classes), None
+        return read_scores(report, inputs, role="repaired", kind=kind, **options), None
     patterns = as_patterns(inputs.columns)
     unnamed = replace(inputs, columns=None)
     others = InputOptions(header=inputs.header, decimal=inputs.decimal, encoding=inputs.encoding)
     # The file with the pattern is read first: its classes are those of the other.
     if patterns is not None and not _has_columns(report, patterns, inputs):
         named = replace(others, columns=inputs.columns)
-        first = read_scores(original, named, role="original", **classes)
-        scores = read_scores(
-            report,
-            unnamed,
-            role="repaired",
-            kind=kind,
-            classes=first.class_names,
-            classes_in=original,
-        )
-        return scores, first
-    scores = read_scores(report, inputs, role="repaired", kind=kind, **classes)
-    options: dict[str, Any] = {"classes": scores.class_names, "classes_in": report}
+        first = read_scores(original, named, role="original", **options)
+        options = {**options, "classes": first.class_names, "classes_in": original}
+        return read_scores(report, unnamed, role="repaired", kind=kind, **options), first
+    scores = read_scores(report, inputs, role="repaired", kind=kind, **options)
+    options = {**options, "classes": scores.class_names, "classes_in": report}
     return scores, read_scores(original, others, role="original", pattern=patterns, **options)
 
 
@@ -364,6 +364,7 @@ def _apply(
     inputs: InputOptions,
     columns: ContextOptions,
     kind: Any,
+    named: Mapping[str, str | None],
 ) -> tuple[Scores, Scores]:
     """Apply a model to the scores of a file; return its probabilities, and the scores."""
     option = next(iter(columns.used()))
@@ -374,7 +375,7 @@ def _apply(
         raise InputError(
             option, "needs the model that is applied to the scores", "pass --model, of cordcal fit"
         )
-    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind)
+    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind, others=named)
     repaired = fitted.predict_proba(rows.scores.values, context=rows.context)
     scores = replace(
         rows.scores,
