@@ -241,3 +241,22 @@ def test_the_monitor_has_no_predictions_that_were_passed(model) -> None:
     certificate = cordcal.certify(probabilities, labels, 0.05, prediction=logits.argmax(axis=1))
     with refused("certificate", naming="predictions"):
         cordcal.Monitor(probabilities, certificate=certificate)
+
+
+def test_half_precision_does_not_decide(tmp_path) -> None:
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    import cordcal.onnx
+    import cordcal.torch
+
+    model = cordcal.PreservingCalibrator("ts").fit(*rows())
+    model.certify(*rows(3000, seed=1), 0.01)
+    scores = rows(60_000, seed=5)[0].astype(np.float16)
+    accepted = model.accepts(scores.astype(np.float64))
+    rounded = model.certificate_.accepts(model.predict_proba(scores))
+    assert (rounded != accepted).any()  # else this test shows nothing
+    assert (model.accepts(scores) == accepted).all()
+    module = cordcal.torch.PreservingModule(model)
+    assert (module.accepts(torch.tensor(scores)).numpy() == accepted).all()
+    cordcal.onnx.export(model, tmp_path / "m.onnx", dtype="float16")
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert (session.run(["act"], {"logits": scores})[0].astype(bool) == accepted).all()
