@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cordcal
@@ -189,3 +190,73 @@ def test_the_third_test_keeps_its_level_at_every_look() -> None:
         for _ in range(400)
     )
     assert alarms <= 400 * 0.05 + 2 * (400 * 0.05 * 0.95) ** 0.5
+
+
+def test_the_monitor_of_groups_needs_groups(model) -> None:
+    logits, labels = rows(3000, seed=6)
+    probabilities, groups = model.predict_proba(logits), np.repeat(["a", "b"], 1500)
+    certificate = cordcal.certify(probabilities, labels, 0.05, by=groups)
+    monitor = cordcal.Monitor(probabilities, certificate=certificate)
+    with refused("groups", naming="certificate"):
+        monitor.add(probabilities, labels)
+    groups = np.where(np.arange(3000) < 100, None, groups)
+    monitor.add(probabilities, labels, groups=groups)
+    assert (
+        monitor.status.acted == certificate.accepts(probabilities[100:], groups=groups[100:]).sum()
+    )
+
+
+def test_the_monitor_matches_columns_with_the_certificate(model) -> None:
+    logits, labels = rows(3000, seed=6)
+    frame = pd.DataFrame(model.predict_proba(logits), columns=["ant", "bee", "cat"])
+    names = frame.columns.to_numpy()[labels]
+    certificate = cordcal.certify(frame, names, 0.02, by="class")
+    swapped = frame[["cat", "ant", "bee"]]
+    monitor = cordcal.Monitor(swapped, certificate=certificate)
+    monitor.add(swapped, names)
+    assert monitor.status.acted == certificate.accepts(frame).sum()
+    with refused("certificate", naming="another order"):
+        cordcal.Monitor(swapped, class_names=["cat", "ant", "bee"], certificate=certificate)
+    with refused("certificate"):
+        cordcal.Monitor(
+            frame.to_numpy()[:, :2] + 0.5 * frame.to_numpy()[:, 2:], certificate=certificate
+        )
+
+
+def test_the_monitor_predicts_by_the_rule_of_the_certificate(model) -> None:
+    logits, labels = rows(3000, seed=6)
+    probabilities, rule = model.predict_proba(logits), np.array([3.0, 1.0, 1.0])
+    certificate = cordcal.certify(probabilities, labels, 0.05, rule=rule)
+    monitor = cordcal.Monitor(probabilities, certificate=certificate)
+    monitor.add(probabilities, labels, direct=probabilities)
+    assert monitor.status.acted == certificate.accepts(probabilities).sum()
+    predicted = (probabilities * rule).argmax(axis=1)
+    assert monitor.periods[0].predicted == tuple(np.bincount(predicted).tolist())
+    assert monitor.periods[0].changed == 0
+
+
+def test_the_monitor_has_no_predictions_that_were_passed(model) -> None:
+    logits, labels = rows(3000, seed=6)
+    probabilities = model.predict_proba(logits)
+    certificate = cordcal.certify(probabilities, labels, 0.05, prediction=logits.argmax(axis=1))
+    with refused("certificate", naming="predictions"):
+        cordcal.Monitor(probabilities, certificate=certificate)
+
+
+def test_half_precision_does_not_decide(tmp_path) -> None:
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    import cordcal.onnx
+    import cordcal.torch
+
+    model = cordcal.PreservingCalibrator("ts").fit(*rows())
+    model.certify(*rows(3000, seed=1), 0.01)
+    scores = rows(60_000, seed=5)[0].astype(np.float16)
+    accepted = model.accepts(scores.astype(np.float64))
+    rounded = model.certificate_.accepts(model.predict_proba(scores))
+    assert (rounded != accepted).any()  # else this test shows nothing
+    assert (model.accepts(scores) == accepted).all()
+    module = cordcal.torch.PreservingModule(model)
+    assert (module.accepts(torch.tensor(scores)).numpy() == accepted).all()
+    cordcal.onnx.export(model, tmp_path / "m.onnx", dtype="float16")
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert (session.run(["act"], {"logits": scores})[0].astype(bool) == accepted).all()

@@ -253,7 +253,7 @@ def test_new_scores_are_checked(method: str) -> None:
     with refused("scores", rows=[0, 1], naming="NaN"):
         call(np.full((2, 4), np.nan))
     with refused("scores", rows=[], naming='input="probabilities"', option="input"):
-        call(np.full((2, 4), 0.25))
+        call(softmax(logits[:2], axis=1))
     call = getattr(
         PreservingCalibrator("ts", input="probabilities").fit(softmax(logits, axis=1), labels),
         method,

@@ -204,7 +204,8 @@ class Certificate(StoredRecord):
         Parameters
         ----------
         probabilities : array_like of shape (n, K)
-            Probabilities of the same model.
+            Probabilities of the same model, in float32 or float64: half precision rounds a
+            confidence across its threshold in some rows.
         prediction : array_like of shape (n,), optional
             The predictions; required if `certify` had them.
         groups : array_like of shape (n,), optional

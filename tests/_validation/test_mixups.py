@@ -97,3 +97,45 @@ def test_single_half_precision_logits_that_sum_to_one_are_logits() -> None:
     np.testing.assert_array_equal(alone, model.predict_proba(batch)[:50])
     with refused("scores", option="input"):
         model.predict_proba(rows)
+
+
+@pytest.fixture(scope="module")
+def logit_model() -> cordcal.PreservingCalibrator:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=300)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    return cordcal.PreservingCalibrator("ts", input="logits").fit(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype"),
+    [
+        ([0.2, 0.3, 0.5], "float64"),
+        ([0.2, 0.3, 0.5], "float32"),
+        ([0.25, 0.125, 0.625], "float32"),
+        ([0.31, 0.24, 0.45], "float16"),
+        ([0.7, 0.21, 0.09], "float64"),
+        ([1.0, 0.0, 0.0], "float64"),
+    ],
+)
+def test_few_short_logits_that_sum_to_one_are_what_the_model_says(logit_model, row, dtype) -> None:
+    rows = np.array([row], dtype=dtype)
+    one = logit_model.predict_proba(rows)
+    # Copies of a row are no more evidence than the row.
+    assert (logit_model.predict_proba(np.repeat(rows, 1000, axis=0)) == one).all()
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [("float64", 1), ("float32", 1), ("float16", 2)])
+def test_few_rows_of_a_softmax_are_plainly_no_logits(logit_model, dtype: str, rows: int) -> None:
+    probabilities = np.random.default_rng(1).dirichlet(np.ones(3), 500).astype(dtype)
+    for start in range(0, 500, rows):
+        with refused("scores", option="input"):
+            logit_model.predict_proba(probabilities[start : start + rows])
+
+
+def test_logits_rarely_look_like_probabilities_by_chance(logit_model) -> None:
+    rng = np.random.default_rng(2)
+    for digits in (1, 2, 3):
+        first = rng.random(2000).round(digits)
+        for row in np.column_stack([first, np.zeros(2000), 1.0 - first]).round(digits):
+            logit_model.predict_proba(row[None])

@@ -191,3 +191,42 @@ def test_columns_that_apply_wrote_are_named_by_their_pattern(call, tables: Path)
     code, _, errors = call("check", "o.csv", "--original", "scored.csv", "--max", "tpcr=0")
     assert code == 0, errors
     assert "the scores are its 3 columns p_ant, p_bee, p_wasp (choose others" in errors
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "p.csv", "--max", "nll=9", "--id-column", "p_user"),
+        ("check", "p.csv", "--max", "nll=9", "--groups-column", "p_user"),
+        ("check", "p.csv", "--max", "nll=9", "--cluster-column", "p_user"),
+        ("check", "p.csv", "--original", "q.csv", "--max", "nll=9", "--cluster-column", "p_user"),
+        ("monitor", "init", "t", "--baseline", "p.csv", "--cluster-column", "p_user"),
+        ("monitor", "add", "s", "p.csv", "--id-column", "p_user"),
+        ("monitor", "add", "s", "p.csv", "--groups-column", "p_user"),
+        ("monitor", "add", "s", "p.csv", "--cluster-column", "p_user"),
+        ("certify", "p.csv", "--model", "m", "--error", "50%", "--id-column", "p_user"),
+        ("certify", "p.csv", "--model", "m", "--error", "50%", "--cluster-column", "p_user"),
+        ("audit", "--original", "p.csv", "--direct", "q.csv", "--cluster-column", "p_user"),
+        ("audit", "--original", "p.csv", "--direct", "q.csv", "--groups-column", "p_user"),
+    ],
+    ids=" ".join,
+)
+def test_a_column_that_an_option_names_is_no_score(
+    call, tables: Path, logits: np.ndarray, labels: np.ndarray, command: tuple[str, ...]
+) -> None:
+    users = (
+        np.arange(len(labels)) + 0.5 if "--id-column" in command else np.arange(len(labels)) % 50
+    )
+    probabilities = softmax(logits, axis=1)
+    for name in ("p", "q"):
+        rows = zip(users.tolist(), probabilities.tolist(), labels.tolist(), strict=True)
+        lines = [f"{user:.1f},{','.join(map(repr, row))},{label}" for user, row, label in rows]
+        Path(f"{name}.csv").write_text("\n".join(["p_user,p_0,p_1,p_2,label", *lines]))
+    np.savez("p.npz", probs=probabilities, labels=labels)
+    fit = ("fit", "p.npz", "--calibrator", "ts", "--output", "m")
+    assert call("monitor", "init", "s", "--baseline", "p.npz")[0] == call(*fit)[0] == 0
+    code, out, errors = call(*command, *(("--json",) if "init" not in command else ()))
+    assert code in (0, 1), errors
+    assert "user" not in errors.replace("p_user", "").split()
+    assert "4 columns" not in errors
+    assert "4 classes" not in out + errors

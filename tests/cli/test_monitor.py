@@ -266,3 +266,58 @@ def test_an_acknowledged_alarm_says_what_is_compared(call, state: Path) -> None:
         state.unlink()
         assert call("monitor", "init", "s.monitor", "--baseline", "base.npz")[0] == 0
     assert call("monitor", "acknowledge", state, "--start-from", "never")[0] == 2
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+def test_what_apply_wrote_is_watched_with_the_models_certificate(
+    call, tmp_path: Path, logits, labels, suffix: str
+) -> None:
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    model.certify(logits, labels, 0.3)
+    cordcal.save(model, tmp_path / "m")
+    np.savez(tmp_path / "scores.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "labels.npz", labels=labels)
+    applied = f"applied.{suffix}"
+    assert call("apply", "m", "scores.npz", "--output", applied)[0] == 0
+    begin = ("monitor", "init", "s", "--baseline", applied, "--model", "m")
+    code, _, errors = call(*begin)
+    assert code == 0, errors
+    add = ("monitor", "add", "s", applied, "--labels", "labels.npz", "--json")
+    for options in ((), ("--model", "m")):
+        code, out, errors = call(*add, *options)
+        assert code == 0, errors
+        assert json.loads(out)["acted"] == int(model.accepts(logits).sum())
+    # The same rows as scores are the same batch.
+    code, _, errors = call("monitor", "add", "s", "scores.npz", "--model", "m")
+    assert (code, "added before" in errors) == (0, True)
+
+
+def test_probabilities_may_be_those_of_apply_or_of_the_classifier(
+    call, tmp_path: Path, logits, labels
+) -> None:
+    probs = softmax(logits, axis=1)
+    model = cordcal.PreservingCalibrator("ts", input="probabilities").fit(probs, labels)
+    cordcal.save(model, tmp_path / "m")
+    np.savez(tmp_path / "probs.npz", probs=probs, labels=labels)
+    call("apply", "m", "probs.npz", "--output", "applied.csv")
+    init = ("monitor", "init", "s", "--model", "m", "--baseline")
+    code, _, errors = call(*init, "applied.csv")
+    assert (code, "--columns" in errors, "without --model" in errors) == (2, True, True)
+    assert call(*init, "applied.csv", "--columns", "p_*")[0] == 0
+    call("apply", "m", "probs.npz", "--output", "applied.npz")
+    assert call("apply", "m", "applied.npz", "--output", "twice.npz")[0] == 2
+    assert call("apply", "m", "applied.npz", "--key", "repaired", "--output", "twice.npz")[0] == 0
+
+
+def test_a_certificate_of_groups_needs_their_column(call, tmp_path: Path, logits, labels) -> None:
+    groups = np.resize(["a", "b"], len(labels))
+    model = cordcal.PreservingCalibrator("ts").fit(logits, labels)
+    model.certify(logits, labels, 0.3, by=groups)
+    cordcal.save(model, tmp_path / "m")
+    np.savez(tmp_path / "scores.npz", logits=logits, labels=labels, region=groups)
+    assert call("monitor", "init", "s", "--baseline", "scores.npz", "--model", "m")[0] == 0
+    add = ("monitor", "add", "s", "scores.npz", "--model", "m", "--json")
+    code, _, errors = call(*add)
+    assert (code, "--groups-column" in errors) == (2, True)
+    code, out, _ = call(*add, "--groups-column", "region")
+    assert json.loads(out)["acted"] == int(model.accepts(logits, groups=groups).sum())

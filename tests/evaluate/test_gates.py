@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import cordcal
 from cordcal import PredictionRule, metrics
 from cordcal.evaluate.baseline import Baseline
 from cordcal.evaluate.bounds import upper_mean
@@ -586,3 +587,13 @@ def test_under_a_rule_metrics_are_those_of_its_predictions() -> None:
         assert (rate.n, rate.errors) == (above.sum(), (above & ~right).sum())
     ece = Gate.parse("ece.class", 0.001, "max")
     assert check(probabilities, labels, gates=[ece], rule=rule).verdicts[0].chance > 0.01
+
+
+def test_a_missing_group_is_named_like_in_an_audit_and_a_comparison(rows) -> None:
+    report, labels = rows
+    groups = np.array([None, "", float("nan"), "a"], dtype=object)[np.arange(600) % 4]
+    names = {"(no group)", "a"}
+    checked = check(report, labels, groups=groups, gates=[Gate.parse("nll.group", 9.0)])
+    assert {group.name for group in checked.groups} == names
+    fitted = cordcal.compare(report, labels, ["vs"], input="probabilities", groups=groups)["vs"]
+    assert {group.name for group in fitted.pictures.groups} == names

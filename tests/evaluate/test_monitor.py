@@ -436,3 +436,19 @@ def test_bad_options(options: dict[str, float], argument: str) -> None:
         cordcal.Monitor(night(5)[0], **options)
     with refused("probabilities"):
         cordcal.Monitor(np.zeros((0, 3)))
+
+
+@pytest.mark.parametrize(
+    "groups", [[None, "a"], ["", "a"], ["  ", "a"], [float("nan"), 1.0], [np.nan, "a"]]
+)
+def test_a_missing_group_has_one_name(monitor: cordcal.Monitor, groups: list) -> None:
+    monitor.add(*night(2, seed=1), groups=groups)
+    assert monitor.group_names == ["(no group)", str(groups[1]).removesuffix(".0")]
+
+
+def test_rows_without_a_cluster_are_refused(monitor: cordcal.Monitor) -> None:
+    clusters = np.array(["a", None, None, ""], dtype=object)
+    with refused("clusters", rows=[1, 2, 3]):
+        monitor.add(*night(4), clusters=clusters)
+    with refused("clusters", rows=[1, 2, 3]):
+        cordcal.Monitor(night(4)[0], clusters=clusters)

@@ -315,6 +315,9 @@ Groups = npt.NDArray[np.str_]
 # A column with more values identifies rows, not groups, and does not fit a table.
 MAX_GROUPS = 200
 
+NO_GROUP = "(no group)"
+"""What results call the rows whose group is null or empty."""
+
 
 def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyArray:
     """Return one group per row, checked.
@@ -326,6 +329,8 @@ def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyAr
     """
     refuse_masked(groups, argument)
     values = np.asarray(groups)
+    if values.dtype.kind == "U" and not hasattr(groups, "dtype"):
+        values = np.asarray(groups, dtype=object)  # in a list with text NaN would become "nan"
     if values.shape != (rows,):
         raise InputError(
             argument,
@@ -337,18 +342,18 @@ def as_groups(groups: ArrayLike, rows: int, argument: str = "groups") -> NumPyAr
     return values
 
 
-def group_names(groups: ArrayLike, rows: int) -> NumPyArray:
-    """Return the name of each row's group, empty where it is null or empty.
+def group_names(groups: ArrayLike, rows: int, missing: str = "") -> Groups:
+    """Return the name of each row's group, ``missing`` where it is null or empty.
 
     Examples
     --------
-    >>> group_names([1.0, 2.5, np.nan], 3).tolist(), group_names(["north", None], 2).tolist()
-    (['1', '2.5', ''], ['north', ''])
+    >>> group_names([1.0, 2.5, np.nan], 3).tolist()
+    ['1', '2.5', '']
+    >>> group_names(["north", None], 2, NO_GROUP).tolist()
+    ['north', '(no group)']
     """
     values = as_groups(groups, rows)
-    named = as_texts(values)
-    named[is_missing(values)] = ""
-    return named
+    return np.where(is_missing(values), missing, as_texts(values))
 
 
 def is_missing(values: NumPyArray) -> Flags:
@@ -381,6 +386,14 @@ def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:
     >>> cluster_numbers(["b", "a", "b"], 3).tolist()
     [1, 0, 1]
     """
+    values = as_clusters(clusters, rows)
+    if values.dtype.kind == "O":  # text and numbers cannot be sorted together
+        values = values.astype(str)
+    return np.asarray(np.unique(values, return_inverse=True)[1])
+
+
+def as_clusters(clusters: ArrayLike, rows: int) -> NumPyArray:
+    """Return the cluster of each row, which must have one."""
     values = as_groups(clusters, rows, "clusters")
     raise_first(
         row_error(
@@ -390,9 +403,7 @@ def cluster_numbers(clusters: ArrayLike, rows: int) -> Classes:
             "give each row without one a cluster of its own",
         )
     )
-    if values.dtype.kind == "O":  # text and numbers cannot be sorted together
-        values = values.astype(str)
-    return np.asarray(np.unique(values, return_inverse=True)[1])
+    return values
 
 
 def as_texts(values: NumPyArray) -> Groups:
@@ -416,7 +427,7 @@ def as_texts(values: NumPyArray) -> Groups:
 
 def few_groups(groups: ArrayLike, rows: int) -> Groups:
     """Return the group names, one per row; raise if there are too many for a table."""
-    names = as_texts(as_groups(groups, rows))
+    names = group_names(groups, rows, NO_GROUP)
     count = len(np.unique(names))
     if count > MAX_GROUPS:
         raise InputError(

@@ -43,9 +43,11 @@ _FLOAT_DTYPES = frozenset(map(np.dtype, ("float64", "float32", "float16")))
 # the rounding of float32 sums in any order.
 _SUM_TOLERANCE = 1e-3 + 2.0**-20
 
-# Rows that look like probabilities are refused as logits if chance is smaller than this: a single
-# row of two half-precision logits in [0, 1] sums to one, within their rounding, in 2 % of cases.
-_MAX_CHANCE = 1e-3
+# What a model was fitted on decides, except about rows that are plainly probabilities: logits in
+# [0, 1] would sum to one as exactly by chance less often than this.  A row (0.2, 0.3, 0.5) may be
+# logits, since among numbers with one decimal every tenth sum is that of such a row; a softmax in
+# float64 or float32 may not, nor may two different rows in float16 or with three decimals.
+_MAX_CHANCE = 1e-6
 
 
 def as_matrix(values: ArrayLike, name: str, *, allow_row: bool = False) -> Array:
@@ -378,7 +380,7 @@ def _checked_blocks(
     """Yield validated blocks in float64, as views of ``out`` or of one reused buffer."""
     rows, classes = scores.shape
     buffer = block_buffer(rows if out is None else 0, classes)
-    like_probabilities, max_deviation = kind == "logits", 0.0
+    like_probabilities, max_deviation, chance = kind == "logits", 0.0, 1.0
     for at in row_blocks(rows, classes):
         raw = scores[at]
         block = buffer[: raw.shape[0]] if out is None else out[at]
@@ -392,13 +394,15 @@ def _checked_blocks(
             like_probabilities = (
                 like_probabilities
                 and not low[0] < 0.0
-                and _look_like_probabilities(raw, rows, strict=fitting)
+                and _look_like_probabilities(raw, strict=fitting)
             )
+            if like_probabilities and not fitting and chance > _MAX_CHANCE:
+                chance *= _chance_of_sums(raw)
         else:
             max_deviation = max(max_deviation, float(np.abs(total - 1.0).max()))
             block /= total
         yield block
-    if like_probabilities:
+    if like_probabilities and (fitting or chance <= _MAX_CHANCE):
         raise InputError(
             "scores",
             "look like probabilities: every row lies in [0, 1] and sums to 1",
@@ -509,22 +513,40 @@ def masked_class_error(flags: npt.NDArray[np.bool_], owner: str) -> InputError |
     )
 
 
-def _look_like_probabilities(block: Floats, rows: int, *, strict: bool) -> bool:
-    """Whether every row is a probability vector, which logits in so many rows are not by chance.
-
-    With ``strict`` one-hot rows and rows with rounded sums count as well.
-    """
+def _look_like_probabilities(block: Floats, *, strict: bool) -> bool:
+    """Whether every row lies in [0, 1] and sums to one; with ``strict`` also if it was rounded."""
     if block.min() < 0.0 or block.max() > 1.0:
         return False
-    if not strict and np.isin(block, (0.0, 1.0)).all():
-        return False  # a few one-hot rows may be either kind
     deviation = np.abs(block.sum(axis=1, dtype=np.float64) - 1.0)
     tolerance = (
         sum_tolerance(block.dtype) if strict else sum_warning_level(block.dtype, block.shape[1])
     )
-    if not strict and min(tolerance, 1.0) ** rows > _MAX_CHANCE:
-        return False
     return bool((deviation <= tolerance).all())
+
+
+def _chance_of_sums(block: Floats) -> float:
+    """Bound the probability that logits in [0, 1] sum to one as exactly as these rows.
+
+    Copies of a row are one coincidence.  A sum is within d of one with probability 2d at most,
+    and among multiples of a step it is one with the probability of that step.
+
+    Examples
+    --------
+    >>> _chance_of_sums(np.array([[0.25, 0.75], [0.25, 0.75]])), _chance_of_sums(np.eye(3))
+    (0.25, 1.0)
+    """
+    rows = np.unique(block, axis=0)
+    deviation = float(np.abs(rows.sum(axis=1, dtype=np.float64) - 1.0).max())
+    chance = min(1.0, max(_step(rows), 2.0 * deviation, 2.0**-53))
+    return float(chance ** len(rows))
+
+
+def _step(values: Floats) -> float:
+    """Return the largest power of 1/10 or 1/2 of which all numbers are multiples; else zero."""
+    wide = values.astype(np.float64)
+    decimals = (d for d in range(10) if (wide.round(d).astype(values.dtype) == values).all())
+    bits = (b for b in range(32) if (np.ldexp(wide, b) % 1.0 == 0.0).all())
+    return max(10.0 ** -next(decimals, np.inf), 2.0 ** -next(bits, np.inf))
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,12 +57,17 @@ def open_scores(
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
         context=tuple(context),
         groups=groups,
-        others=tuple((option, name) for option, name in (others or {}).items() if name is not None),
+        others=_named(others),
     )
     file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
     if classes is None:
         _echo_columns(file, inputs)
     return file
+
+
+def _named(others: Mapping[str, str | None] | None) -> tuple[tuple[str, str], ...]:
+    """Return the options that name a column, and the columns."""
+    return tuple((option, name) for option, name in (others or {}).items() if name is not None)
 
 
 def read_scores(path: str | Sequence[str], inputs: InputOptions, **options: Any) -> Scores:
@@ -117,6 +122,12 @@ def read_groups(
     """Return the group of each row, from a column of the scores or a separate file."""
     file, column = parse_vector(groups)
     return read_column(column, scores, rows, inputs=inputs, file=file)
+
+
+def own_column(groups: str | None) -> str | None:
+    """Return the column that an option names in the file of the scores; None for another file."""
+    file, column = parse_vector(groups)
+    return None if file is not None else column
 
 
 def read_column(
@@ -226,6 +237,7 @@ def open_model_scores(
     *,
     kind: InputKind | None = None,
     groups: str | None = None,
+    others: Mapping[str, str | None] | None = None,
     allow_empty: bool = False,
 ) -> ModelScores:
     """Open the scores that a model is applied to, columns matched by name."""
@@ -236,11 +248,19 @@ def open_model_scores(
     pattern = getattr(fitted, "score_columns_", None)
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
     expected["groups"] = groups
+    expected["others"] = dict(others or {})
     if context is not None:
         expected["context"] = context.to_read
-        expected["others"] = {"id_column": context.opinion and context.opinion.id_column}
+        if context.opinion is not None:
+            expected["others"]["id_column"] = context.opinion.id_column
     file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
     fitted_kind = fitted.calibrator_.input
+    if file.key == "repaired" and inputs.columns is None:
+        raise InputError(
+            file.path,
+            "is what `apply` wrote",
+            f"pass the classifier's {fitted_kind}; --columns names them in a file that has both",
+        )
     if file.kind != fitted_kind and not file.is_empty:
         scores_from = getattr(fitted, "scores_from_", None)
         source = "" if scores_from is None else f" of {scores_from}"
@@ -292,9 +312,12 @@ def read_model_rows(
     options: ContextOptions,
     *,
     kind: InputKind | None = None,
+    others: Mapping[str, str | None] | None = None,
 ) -> ModelRows:
     """Read the scores that a model is applied to, and print where context is unknown."""
-    file, names, reader = open_model_scores(fitted, model, path, inputs, options, kind=kind)
+    file, names, reader = open_model_scores(
+        fitted, model, path, inputs, options, kind=kind, others=others
+    )
     scores = file.read()
     context = None
     if reader is not None:
@@ -328,10 +351,12 @@ def open_pair(
     *,
     kind: InputKind | None = None,
     pattern: Sequence[str] | None = None,
+    others: Mapping[str, str | None] | None = None,
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, columns matched by name.
 
-    ``--columns`` may match one file only; labels and weights come with the original.
+    ``--columns`` may match one file only; labels and weights come with the original. ``others``
+    are the columns that options name, which are scores in neither.
     """
     if original == "-" and direct == "-":
         raise InputError(
@@ -342,7 +367,7 @@ def open_pair(
 
     spec = inputs.column_spec()
     patterns = as_patterns(inputs.columns) or (None if pattern is None else tuple(pattern))
-    spec = replace(spec, columns=None, pattern=patterns)
+    spec = replace(spec, columns=None, pattern=patterns, others=_named(others))
     other = replace(spec, labels=None, labels_column=None, weights=None, weights_column=None)
     first, second = library.open_pair((original, spec), (direct, other), input=_kind_name(kind))
     if inputs.columns is not None:

@@ -11,7 +11,13 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
-from cordcal.cli._inputs import audit_in_parts, open_pair, read_column, read_groups
+from cordcal.cli._inputs import (
+    audit_in_parts,
+    open_pair,
+    own_column,
+    read_column,
+    read_groups,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
@@ -88,7 +94,11 @@ def audit(
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, inputs, kind=input)
+    named = {
+        "cluster_column": cluster_column,
+        "groups": own_column(groups),
+    }
+    first, second = open_pair(original, direct, inputs, kind=input, others=named)
     names = first.class_names or second.class_names
     by_group = read_groups(groups, original, inputs=inputs)
     if scheduler is not None:

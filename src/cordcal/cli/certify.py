@@ -8,7 +8,13 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._console import echo_error, show, show_json
-from cordcal.cli._inputs import read_column, read_groups, read_model_rows, require_labels
+from cordcal.cli._inputs import (
+    own_column,
+    read_column,
+    read_groups,
+    read_model_rows,
+    require_labels,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
@@ -97,7 +103,14 @@ def certify(
     if not hasattr(fitted, "certify"):
         raise InputError(model, "holds no calibrator to certify", "pass a model of cordcal fit")
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
-    rows, _, context = read_model_rows(fitted, model, scores, inputs, columns, kind=input)
+    named = {
+        "cluster_column": cluster_column,
+        "groups": own_column(groups),
+        "id_column": id_column,
+    }
+    rows, _, context = read_model_rows(
+        fitted, model, scores, inputs, columns, kind=input, others=named
+    )
     labels = require_labels(rows)
     earlier = fitted.certificate_
     by_groups = read_groups(groups, scores, inputs=inputs)

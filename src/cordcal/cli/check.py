@@ -16,6 +16,7 @@ from cordcal.cli._console import echo, echo_info, show, show_json
 from cordcal.cli._files import check_output, check_suffix, file_digest
 from cordcal.cli._inputs import (
     check_same_shape,
+    own_column,
     read_column,
     read_groups,
     read_model_rows,
@@ -175,12 +176,21 @@ def check(
     # Of a file of another kind only the digest is recorded.
     fitted = cordcal.load(model) if model is not None and is_model(model) else None
     original_scores: Scores | None
+    named = {
+        "cluster_column": cluster_column,
+        "groups": own_column(groups),
+        "id_column": id_column,
+    }
     if columns.are_used:
-        scores, original_scores = _apply(reports, original, fitted, model, inputs, columns, input)
+        scores, original_scores = _apply(
+            reports, original, fitted, model, inputs, columns, input, named
+        )
     else:
         names = getattr(fitted, "class_names", None)
-        classes = {} if names is None else {"classes": tuple(map(str, names)), "classes_in": model}
-        scores, original_scores = _read(reports, original, inputs, input, classes)
+        options: dict[str, Any] = {"others": named}
+        if names is not None:
+            options |= {"classes": tuple(map(str, names)), "classes_in": model}
+        scores, original_scores = _read(reports, original, inputs, input, options)
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -343,34 +353,28 @@ def _read(
     original: str | None,
     inputs: InputOptions,
     kind: Any,
-    classes: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[Scores, Scores | None]:
     """Read the probabilities and the original; ``--columns`` may match only one of them.
 
-    ``classes`` are those of the model, in whose order columns are brought.
+    The options of `open_scores` are the model's classes, in whose order columns are brought, and
+    the columns that are not scores.
     """
     from cordcal.files.columns import as_patterns
 
     if original is None:
-        return read_scores(report, inputs, role="repaired", kind=kind, **classes), None
+        return read_scores(report, inputs, role="repaired", kind=kind, **options), None
     patterns = as_patterns(inputs.columns)
     unnamed = replace(inputs, columns=None)
     others = InputOptions(header=inputs.header, decimal=inputs.decimal, encoding=inputs.encoding)
     # The file with the pattern is read first: its classes are those of the other.
     if patterns is not None and not _has_columns(report, patterns, inputs):
         named = replace(others, columns=inputs.columns)
-        first = read_scores(original, named, role="original", **classes)
-        scores = read_scores(
-            report,
-            unnamed,
-            role="repaired",
-            kind=kind,
-            classes=first.class_names,
-            classes_in=original,
-        )
-        return scores, first
-    scores = read_scores(report, inputs, role="repaired", kind=kind, **classes)
-    options: dict[str, Any] = {"classes": scores.class_names, "classes_in": report}
+        first = read_scores(original, named, role="original", **options)
+        options = {**options, "classes": first.class_names, "classes_in": original}
+        return read_scores(report, unnamed, role="repaired", kind=kind, **options), first
+    scores = read_scores(report, inputs, role="repaired", kind=kind, **options)
+    options = {**options, "classes": scores.class_names, "classes_in": report}
     return scores, read_scores(original, others, role="original", pattern=patterns, **options)
 
 
@@ -382,6 +386,7 @@ def _apply(
     inputs: InputOptions,
     columns: ContextOptions,
     kind: Any,
+    named: Mapping[str, str | None],
 ) -> tuple[Scores, Scores]:
     """Apply a model to the scores of a file; return its probabilities, and the scores."""
     option = next(iter(columns.used()))
@@ -391,7 +396,7 @@ def _apply(
         raise InputError(
             option, "needs the model that is applied to the scores", "pass --model, of cordcal fit"
         )
-    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind)
+    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind, others=named)
     repaired = fitted.predict_proba(rows.scores.values, context=rows.context)
     scores = replace(
         rows.scores,

@@ -15,7 +15,14 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report
-from cordcal.cli._inputs import read_column, read_groups, read_model_rows, read_scores
+from cordcal.cli._inputs import (
+    open_scores,
+    own_column,
+    read_column,
+    read_groups,
+    read_model_rows,
+    read_scores,
+)
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
@@ -127,32 +134,34 @@ def init(
     check_output(output, force=force)
     from cordcal.evaluate.monitor import Monitor
 
-    outputs = _read(baseline, inputs, input, model)
+    outputs = _read(baseline, inputs, input, model, {"cluster_column": cluster_column})
     fitted = None if model is None else _load(model)
+    clusters = read_column(cluster_column, baseline, inputs=inputs)
     monitor = Monitor(
         outputs.probabilities,
         class_names=outputs.class_names,
         alpha=alpha,
         tolerance=tolerance,
         model=None if fitted is None else fitted.digest(),
-        clusters=read_column(cluster_column, baseline, inputs=inputs),
+        clusters=clusters,
         certificate=None if fitted is None else fitted.certificate_,
     )
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"
     echo(f"{output}: watching {monitor.n_classes} classes, with a baseline of {rows}")
     if outputs.labels is not None:
-        _echo_baseline(monitor, outputs)
+        _echo_baseline(monitor, outputs, clusters)
     applied = "" if model is None else f" --model {model}"
     echo_info(f"next: cordcal monitor add {output} NEW_FILE{applied}")
 
 
-def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
+def _echo_baseline(monitor: Monitor, outputs: _Outputs, clusters: Any) -> None:
     """Print whether the confidence holds on the baseline, in the test that new rows take."""
     from cordcal.evaluate.results.monitor import points
 
     test = copy.deepcopy(monitor)
-    status = test.add(outputs.probabilities, outputs.labels)
+    test.certificate = test.act = None  # the rows it was found on may be these, without groups
+    status = test.add(outputs.probabilities, outputs.labels, clusters=clusters)
     if status.gap is not None:
         echo(f"Confidence minus accuracy in the baseline: {points(status.gap)} points")
     if any(alarm.test == "calibration" for alarm in status.alarms):
@@ -193,9 +202,20 @@ def add(
             raise InputError(option, "belongs to one file", "add one file at a time")
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
+        if groups is None and monitor.certificate and monitor.certificate.by == "group":
+            raise InputError(
+                "--groups",
+                "is missing: the certificate of the model has groups",
+                "name the column with the group of each row",
+            )
+        named = {
+            "id_column": id_column,
+            "groups": own_column(groups),
+            "cluster_column": cluster_column,
+        }
         for path in new:
             with _late_labels_hint():
-                outputs = _read(path, inputs, input, model, monitor)
+                outputs = _read(path, inputs, input, model, named, monitor)
             before = len(monitor.periods)
             with _errors_about(path):
                 monitor.add(
@@ -325,14 +345,23 @@ def _read(
     inputs: InputOptions,
     kind: InputKind | None,
     model: str | None,
+    others: dict[str, str | None],
     monitor: Monitor | None = None,
 ) -> _Outputs:
     """Read probabilities, or read scores and apply the model to them."""
-    if model is not None:
-        return _apply(model, path, inputs, kind)
+    if model is not None and not _is_output(path, inputs, model, others):
+        return _apply(model, path, inputs, kind, others)
     names = None if monitor is None else monitor.class_names
+    if names is None and model is not None:
+        names = _load(model).class_names
     scores = read_scores(
-        path, inputs, role="repaired", kind=kind, classes=names, classes_in="the baseline"
+        path,
+        inputs,
+        role="repaired",
+        kind=kind,
+        classes=names,
+        classes_in="the baseline",
+        others=others,
     )
     if scores.kind == "logits":
         raise InputError(
@@ -347,12 +376,43 @@ def _read(
     return _Outputs(scores.values, scores.labels, scores.class_names)
 
 
-def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:
+def _is_output(path: str, inputs: InputOptions, model: str, others: dict[str, str | None]) -> bool:
+    """Return whether a file is what `apply` wrote, and not scores that a model is applied to."""
+    if path == "-" or inputs.columns is not None:
+        return False  # stdin can be read once, and options name scores
+    fitted = _load(model)
+    try:
+        file = open_scores(
+            path,
+            inputs,
+            classes=fitted.class_names or list(map(str, range(fitted.n_classes_))),
+            pattern=getattr(fitted, "score_columns_", None),
+            others=others,
+        )
+    except InputError:
+        return False  # applying the model raises the error about scores
+    if file.key == "repaired" and file.columns and fitted.score_kind() == "probabilities":
+        raise InputError(
+            path,
+            "may be what `apply` wrote, or probabilities to apply the model to",
+            "name the columns of the latter with {option}, or pass the former without --model",
+            option=("columns", "p_*"),
+        )
+    return file.key == "repaired"
+
+
+def _apply(
+    model: str,
+    path: str,
+    inputs: InputOptions,
+    kind: InputKind | None,
+    others: dict[str, str | None],
+) -> _Outputs:
     """Apply a model to the scores of a file."""
     fitted = _load(model)
     try:
         rows, names, context = read_model_rows(
-            fitted, model, path, inputs, ContextOptions(), kind=kind
+            fitted, model, path, inputs, ContextOptions(), kind=kind, others=others
         )
     except InputError as error:
         if error.argument != "--second-opinion":

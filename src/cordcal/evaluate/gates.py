@@ -21,10 +21,11 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.ids import as_ids, id_digests
 from cordcal._validation.labels import (
     MAX_GROUPS,
+    NO_GROUP,
     as_groups,
-    as_texts,
     check_predictions,
     cluster_numbers,
+    group_names,
     rows_by_group,
 )
 from cordcal._validation.table import match
@@ -469,7 +470,7 @@ def _groups(current: Baseline | None, groups: Any) -> tuple[GroupReport, ...]:
     """Return the metrics of each group."""
     if current is None or groups is None:
         return ()
-    names = as_texts(as_groups(groups, len(current.rows.labels)))
+    names = group_names(groups, len(current.rows.labels), NO_GROUP)
     if len(np.unique(names)) > MAX_GROUPS:
         return ()
     return by_group(names, {"direct": current.rows}, current.rows.prediction)
@@ -669,7 +670,7 @@ class _Evaluator:
         if gate.over == "group":
             if self.groups is None:
                 raise _MissingInput("groups")
-            yield from rows_by_group(as_texts(as_groups(self.groups, self.matrix.rows)))
+            yield from rows_by_group(group_names(self.groups, self.matrix.rows, NO_GROUP))
             return
         predicted: npt.NDArray[Any] = self.matrix.predictions()
         if gate.measure == TPCR:

@@ -17,9 +17,11 @@ from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.ids import as_ids, id_digests
 from cordcal._validation.labels import (
-    as_groups,
-    as_texts,
+    NO_GROUP,
+    as_clusters,
     check_predictions,
+    cluster_numbers,
+    group_names,
     is_missing,
     names_to_indices,
 )
@@ -128,7 +130,8 @@ class Monitor:
         What rows of the baseline share that makes them dependent, such as a patient or a user;
         the first row of each counts.
     certificate : Certificate, optional
-        That of the model (``model.certificate_``).
+        That of the model (``model.certificate_``).  Columns are matched with its class names; if
+        it has a rule, the rule predicts; if it has groups, every batch needs groups.
 
     Examples
     --------
@@ -163,9 +166,18 @@ class Monitor:
         if not 0.0 <= tolerance < 0.5:
             raise InputError("tolerance", f"is {tolerance}", "pass a number from 0 to 0.5")
         matched = match(
-            {"probabilities": probabilities}, class_names=class_names, clusters=clusters
+            {"probabilities": probabilities},
+            class_names=class_names,
+            fitted_names=None if certificate is None else certificate.class_names,
+            fitted_source="certify",
+            clusters=clusters,
         )
-        matrix = ProbabilityMatrix.from_array(matched.matrices[0], "probabilities")
+        self.certificate = certificate
+        matrix = ProbabilityMatrix.from_array(
+            matched.matrices[0], "probabilities", self._rule_weights
+        )
+        if certificate is not None:
+            _check_certificate(certificate, matrix.classes, matched.class_names)
         self.alpha, self.tolerance, self.seed, self.model = alpha, tolerance, seed, model
         self.n_classes = matrix.classes
         self.class_names = None
@@ -173,7 +185,7 @@ class Monitor:
             self.class_names = check_class_names(matched.class_names, matrix.classes)
         rows = _Rows(*matrix.confidences(), np.full(matrix.rows, -1, dtype=np.intp))
         if clusters is not None:
-            values = as_groups(matched.clusters, matrix.rows, "clusters")
+            values = cluster_numbers(matched.clusters, matrix.rows)
             rows = rows.take(np.sort(np.unique(values, return_index=True)[1]))
         counts = np.zeros((matrix.classes, N_BANDS), dtype=np.int64)
         np.add.at(counts, (rows.predicted, bands_of(rows.confidence)), 1)
@@ -193,13 +205,17 @@ class Monitor:
         self._newest = np.zeros(0, dtype=np.intp)
         self.calibration = CalibrationEvidence(self.n_classes, tolerance)
         self.inputs = DriftEvidence(counts, seed)
-        self.certificate = certificate
         self.act = None if certificate is None else ActEvidence(certificate.error)
 
     @property
     def baseline_shares(self) -> Vector:
         """The share of each predicted class in the baseline."""
         return np.asarray(self.baseline_counts.sum(axis=1) / self.baseline_rows)
+
+    @property
+    def _rule_weights(self) -> Vector | None:
+        rule = None if self.certificate is None else self.certificate.prediction_rule
+        return None if rule is None else rule.weights
 
     @property
     def limit(self) -> float:
@@ -280,7 +296,8 @@ class Monitor:
         ids : array_like of shape (n,), optional
             What identifies the rows in later batches: text as it is written, numbers by value.
         groups : array_like of shape (n,), optional
-            The group of each row, each tested on its own as well.
+            The group of each row, each tested on its own as well; required if the certificate
+            has groups.
         clusters : array_like of shape (n,), optional
             What rows share that makes them dependent, such as a patient or a user: the first row
             of each cluster counts, in all batches together.
@@ -297,6 +314,8 @@ class Monitor:
         status : MonitorStatus
             What is known now.
         """
+        if groups is None and self.certificate is not None and self.certificate.by == "group":
+            raise InputError("groups", "is missing: the certificate has groups", "pass groups=")
         matrices = {"probabilities": probabilities}
         if direct is not None:
             matrices["direct"] = direct
@@ -362,7 +381,7 @@ class Monitor:
         first = np.ones(rows, dtype=np.bool_)
         if clusters is None:
             return first
-        digests = id_digests(as_groups(clusters, rows, "clusters"), "clusters").tolist()
+        digests = id_digests(as_clusters(clusters, rows), "clusters").tolist()
         seen = self._remembered.clusters
         for row, digest in enumerate(digests):
             first[row] = digest not in seen
@@ -453,7 +472,7 @@ class Monitor:
             self.act = ActEvidence(self.certificate.error)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
-        matrix = ProbabilityMatrix.from_array(probabilities, argument)
+        matrix = ProbabilityMatrix.from_array(probabilities, argument, self._rule_weights)
         if matrix.classes != self.n_classes:
             raise InputError(
                 argument,
@@ -469,7 +488,7 @@ class Monitor:
         codes = np.full(rows, -1, dtype=np.intp)
         if groups is None:
             return codes, self.group_names
-        names = as_texts(as_groups(groups, rows))
+        names = group_names(groups, rows, NO_GROUP)
         known = {name: number for number, name in enumerate(self.group_names)}
         for index, group in enumerate(names.tolist()):
             codes[index] = known.setdefault(group, len(known))
@@ -579,8 +598,9 @@ class Monitor:
         """Let the third test bet on the rows that may be acted on."""
         if self.act is None or self.certificate is None:
             return
-        # A row without a group has the number −1; no group has no name.
-        names = np.array([*self.group_names, ""])[rows.groups]
+        # Rows of a batch without groups have the number −1.
+        names = np.array([*self.group_names, NO_GROUP])[rows.groups]
+        names[names == NO_GROUP] = ""  # which is never certified
         acted = self.certificate.accepts_confidence(rows.confidence, rows.predicted, names)
         if acted.any():
             self._raise_alarm("act", name, self.act.update(~correct[acted], limit))
@@ -778,6 +798,26 @@ class Monitor:
 _SETTINGS = ("alpha", "tolerance", "seed", "model")
 _STORED_AS_THEY_ARE = (*_SETTINGS, "baseline_rows", "group_names", "dropped")
 _CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
+
+
+def _check_certificate(certificate: Certificate, classes: int, names: Sequence[Any] | None) -> None:
+    """Refuse a certificate of other classes, or of predictions that a monitor does not have."""
+    own = certificate.class_names
+    if certificate.n_classes != classes or (
+        own is not None and names is not None and tuple(map(str, names)) != own
+    ):
+        raise InputError(
+            "certificate",
+            f"has other classes than the baseline ({certificate.n_classes} and {classes}, or in "
+            "another order)",
+            "pass that of the same model, and its class names or none",
+        )
+    if certificate.needs_prediction:
+        raise InputError(
+            "certificate",
+            "is one of predictions that were passed, which a monitor does not have",
+            "leave it out: calibration and inputs are watched without it",
+        )
 
 
 def _factor(evidence: float) -> float:

@@ -221,13 +221,25 @@ class Recipe:
     ) -> tuple[Array, Array]:
         """Return direct and repaired probabilities; the latter do not tie in ``dtype``."""
         original, direct = self.before_repair(scores, parameters, xp=xp)
+        return direct, self.repaired(original, direct, prediction, parameters, dtype, xp=xp)
+
+    def repaired(
+        self,
+        original: Array,
+        direct: Array,
+        prediction: Array,
+        parameters: Parameters,
+        dtype: str,
+        *,
+        xp: Namespace,
+    ) -> Array:
+        """Return repaired probabilities that do not tie in ``dtype``."""
         weights = None
         if self.heaviest is not None:
             weights = RuleWeights(parameters["rule_weights"], self.heaviest)
         if self.rule == "cord":
-            return direct, repair(original, direct, prediction, self.scalars, dtype, weights, xp=xp)
-        curve = Curve(*self.scalars)
-        return direct, lift(direct, prediction, curve, self.rule, dtype, weights, xp=xp)
+            return repair(original, direct, prediction, self.scalars, dtype, weights, xp=xp)
+        return lift(direct, prediction, Curve(*self.scalars), self.rule, dtype, weights, xp=xp)
 
     def before_repair(
         self, scores: Array, parameters: Parameters, *, xp: Namespace

@@ -223,10 +223,10 @@ class ProbabilityMatrix:
         return np.concatenate([self._predicted(block) for _, block in self.blocks()])
 
     def confidences(self) -> tuple[Vector, Classes]:
-        """Return the largest entry of each row and its index, the smallest on ties."""
+        """Return the probability of each prediction, and the predictions."""
         confidence, prediction = np.empty(self.rows), np.empty(self.rows, dtype=np.intp)
         for at, block, wide in self.checked_blocks():
-            best = arrays.first_argmax(block)
+            best = self._predicted(block)
             prediction[at], confidence[at] = best, wide[np.arange(len(wide)), best]
         return confidence, prediction
 
