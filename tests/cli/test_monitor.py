@@ -246,23 +246,20 @@ def test_what_is_not_counted_is_printed(call, state: Path, tmp_path: Path) -> No
     assert "2 labels are not used" in errors
 
 
-def test_rows_without_an_id_are_refused_or_counted(call, state: Path, tmp_path: Path) -> None:
+def test_rows_without_an_id_are_refused(call, state: Path, tmp_path: Path) -> None:
     csv(tmp_path / "a.csv", ["a", "b", "c", "", "", "", ""])
     add = ("monitor", "add", state, "a.csv", "--columns", "0,1", "--id-column", "id")
     code, _, errors = call(*add)
     assert code == 2
     assert "has no id" in errors
-    code, out, _ = call(*add, "--no-id", "--json")
-    assert code == 0
-    assert json.loads(out)["labelled"] == 7
 
 
 def test_an_acknowledged_alarm_says_what_is_compared(call, state: Path) -> None:
-    for options, words in (((), "the baseline"), (("--start-from", "newest"), "the newest rows")):
+    for options, words in (((), "the baseline"), (("--baseline", "newest"), "the newest rows")):
         assert call("monitor", "add", state, "off.npz")[0] == 1
         code, out, _ = call("monitor", "acknowledge", state, *options)
         assert code == 0
         assert f"compared with {words}" in out
         state.unlink()
         assert call("monitor", "init", "s.monitor", "--baseline", "base.npz")[0] == 0
-    assert call("monitor", "acknowledge", state, "--start-from", "never")[0] == 2
+    assert call("monitor", "acknowledge", state, "--baseline", "base.npz")[0] == 2

@@ -118,6 +118,19 @@ def read_groups(
     return read_column(column, scores, rows, inputs=inputs, file=file)
 
 
+def read_parts(
+    groups: str | None,
+    scores: str | Sequence[str],
+    rows: Classes | None = None,
+    *,
+    inputs: InputOptions,
+) -> Any:
+    """Return the parts of rows that get a threshold each, as `cordcal.certify` takes them."""
+    if groups == "prediction":
+        return "class"
+    return read_groups(None if groups == "none" else groups, scores, rows, inputs=inputs)
+
+
 def read_column(
     name: str | None,
     scores: str | Sequence[str],
