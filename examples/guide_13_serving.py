@@ -187,5 +187,5 @@ print(np.abs(repaired - calibration.predict_proba(scores)).max() < 1e-12)
 #
 # .. code-block:: console
 #
-#    $ cordcal info model.safetensors --card > README.md
+#    $ cordcal info model.safetensors --report README.md
 folder.cleanup()

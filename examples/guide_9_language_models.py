@@ -57,12 +57,12 @@ print((folder / "replies.jsonl").read_text().splitlines()[0][:300], "…")
 # .. code-block:: console
 #
 #    $ cordcal answers replies.jsonl --options ABCD --labels gold.jsonl \
-#        --groups gold.jsonl:subject --join custom_id --output scores.parquet
+#        --groups gold.jsonl:subject --id-column custom_id --output scores.parquet
 #    $ cordcal compare scores.parquet
 #
 # A row is a question: its ``id``, ``logprob_A`` to ``logprob_D``, the ``label``, the ``group`` and
-# what the model ``emitted``. ``--join`` matches labels and groups by identifier, so the order of
-# lines matters in no file; identifiers that are missing or double are named. In Python:
+# what the model ``emitted``. ``--id-column`` matches labels and groups by identifier, so the order
+# of lines matters in no file; identifiers that are missing or double are named. In Python:
 import cordcal
 
 answers = cordcal.llm.read_answers(

@@ -34,7 +34,7 @@ def trial(rng: Rng, folder: Path) -> int:
         ("info", path, "--json"),
         ("check", path, "--max", limit),
         ("check", path, "--max", limit, "--json"),
-        ("audit", "--original", path, "--direct", path, "--all"),
+        ("audit", "--original", path, "--direct", path, "--verbose"),
         ("apply", made, path),
         ("info", folder / f"{name(rng)}.missing", "--json"),
     ]

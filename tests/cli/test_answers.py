@@ -47,7 +47,7 @@ def files(tmp_path: Path) -> Path:
 
 CONVERT = (
     *("answers", "replies.jsonl", "--options", "ABCD", "--labels", "gold.jsonl"),
-    *("--groups", "gold.jsonl:subject", "--join", "custom_id"),
+    *("--groups", "gold.jsonl:subject", "--id-column", "custom_id"),
 )
 
 
@@ -240,7 +240,7 @@ def test_answers_without_labels_are_written_with_a_hint(call, files: Path) -> No
     )
     assert code == 0
     assert "next step" not in output
-    assert "--labels FILE --join ID" in errors
+    assert "--labels FILE --id-column ID" in errors
     assert (files / "s.csv").read_text().startswith("id,logprob_A,logprob_B,logprob_C,logprob_D,em")
 
 
@@ -266,7 +266,6 @@ def test_mistakes_write_nothing(call, files: Path) -> None:
         ((*CONVERT, "--output", "scores.parquet"), "--force"),
         ((*CONVERT, "--output", "gold.jsonl", "--force"), "never replaces an input"),
         ((*CONVERT, "--output", "scores.npz"), ".parquet"),
-        ((*CONVERT, "--missing", "refuse", "--output", "x.csv"), "--missing even"),
         (("answers", "replies.jsonl", "--output", "x.csv"), "--options ABCD"),
         (("answers", "none.jsonl", "--output", "x.csv"), "does not exist"),
         (

@@ -93,7 +93,7 @@ def test_a_certificate_finds_its_classes_by_name(
     table.loc[table.index[::5], "label"] = "c"
     table[:1500].to_parquet("fit.parquet")
     table[1500:].to_parquet("rest.parquet")
-    assert call(*FIT, "--certify", "10%", "--by-class")[0] == 0
+    assert call(*FIT, "--certify", "10%", "--groups", "prediction")[0] == 0
     call("apply", "model.safetensors", "rest.parquet", "--output", "acted.parquet")
     acted = pd.read_parquet("acted.parquet").assign(label=table["label"][1500:].to_numpy())
     answers = []
@@ -126,10 +126,37 @@ def test_renewing_keeps_what_is_not_passed(folder: Path, call: Call) -> None:
         certificate = cordcal.load("model.safetensors").certificate_
         return certificate.error, certificate.confidence, certificate.by
 
-    assert kind("--error", "3%", "--confidence", "90%", "--by-class") == (0.03, 0.9, "class")
+    assert kind("--error", "3%", "--confidence", "90%", "--groups", "prediction") == (
+        0.03,
+        0.9,
+        "class",
+    )
     assert kind() == (0.03, 0.9, "class")
-    assert kind("--no-by-class") == (0.03, 0.9, "all")
+    assert kind("--groups", "none") == (0.03, 0.9, "all")
     assert kind("--confidence", "95%") == (0.03, 0.95, "all")
+    assert kind("--groups", "site") == (0.03, 0.95, "group")
+    code, _, err = call(*certify)
+    assert (code, "--groups is missing: the certificate has groups" in err) == (2, True)
+    assert kind("--groups", "none") == (0.03, 0.95, "all")
+
+
+def test_fit_certifies_groups_of_the_rows_held_out(
+    folder: Path, call: Call, frame: pd.DataFrame
+) -> None:
+    code, _, err = call(*FIT, "--certify", "5%", "--hold-out", "40%", "--groups", "site")
+    assert code == 0, err
+    fitted = cordcal.load("model.safetensors")
+    assert fitted.certificate_.by == "group"
+    assert {part.name for part in fitted.certificate_.parts} == {"0", "1", "2"}
+    assert sum(part.rows for part in fitted.certificate_.parts) == 600
+    # The same rows in a file of their own, certified by the other command.
+    groups = {part.name: part.threshold for part in fitted.certificate_.parts}
+    held = np.random.default_rng(0).permutation(1500)[:600]
+    frame.iloc[np.sort(held)].to_parquet("held.parquet")
+    certify = ("certify", "held.parquet", "--model", "model.safetensors", "--error", "5%")
+    assert call(*certify, "--groups", "site")[0] == 0
+    parts = cordcal.load("model.safetensors").certificate_.parts
+    assert {part.name: part.threshold for part in parts} == groups
 
 
 def test_the_rows_held_out_do_not_depend_on_the_names_of_clusters(
@@ -167,7 +194,7 @@ def test_what_is_refused(folder: Path, call: Call, frame: pd.DataFrame) -> None:
     for share in ("0", "100%", "much"):
         assert "--certify" in refused(*FIT, "--certify", share)
     assert "--hold-out" in refused(*FIT, "--hold-out", "20%")
-    assert "--by-class" in refused(*FIT, "--by-class")
+    assert "--groups" in refused(*FIT, "--groups", "prediction")
     assert "weighted" in refused(*FIT, "--certify", "2%", "--weights", "site")
     for share in ("99.99%", "0.01%"):
         assert "--hold-out leaves no rows" in refused(*FIT, "--certify", "2%", "--hold-out", share)
@@ -208,7 +235,7 @@ def test_compare_shows_the_share_that_may_act(
 ) -> None:
     arguments = ("compare", "fit.parquet", "--columns", "logit_*", "--calibrator", "ts")
     assert "that may act" not in call(*arguments)[1]
-    out = call(*arguments, "--all")[1]
+    out = call(*arguments, "--verbose")[1]
     comparison = cordcal.compare(
         frame[:1500].filter(regex="^logit_").to_numpy(), frame["label"][:1500].to_numpy(), ["ts"]
     )

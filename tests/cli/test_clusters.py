@@ -58,7 +58,7 @@ def test_compare_divides_whole_clusters(table: Path, call) -> None:
     assert content["n_calibration"] % COPIES == 0
     assert "--cluster-column patient" in content["next_step"]["shell"][0]
     assert "clusters=clusters" in "".join(content["next_step"]["python"])
-    separate = ("--evaluation", "s.csv", "--cluster-column", "patient")
+    separate = ("--hold-out", "s.csv", "--cluster-column", "patient")
     assert call("compare", "s.csv", *options, *separate)[0] == 0
 
 

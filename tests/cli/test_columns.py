@@ -156,7 +156,7 @@ def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables:
     for name in ("s.npz", "t.npz"):
         truth = np.load(tables / "y.npy")
         np.savez(tables / name, logits=np.load(tables / "bare.npy"), truth=truth)
-    files = ("t.npz", "--evaluation", "s.npz", "--groups", "y.npy", "--report", "r.html")
+    files = ("t.npz", "--hold-out", "s.npz", "--groups", "y.npy", "--report", "r.html")
     assert call("compare", *files, "--labels", "truth", *TS)[0] == 0
     page = (tables / "r.html").read_text()
     assert "t.npz, evaluated on s.npz" in page

@@ -330,7 +330,7 @@ def test_compare_measures_and_suggests_it(folder, call) -> None:
     page = (folder / "r.html").read_text()
     assert "With context: confidence minus accuracy" in page
     assert "source photo" in page
-    code, out, err = call(*compare, *options, "--evaluation", "new.parquet", "--json")
+    code, out, err = call(*compare, *options, "--hold-out", "new.parquet", "--json")
     assert code == 0, err
     offer = json.loads(out)["calibrators"][1]["context"]
     assert sum(gap["n"] for gap in offer["gaps"]) == 300

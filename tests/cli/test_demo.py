@@ -26,7 +26,7 @@ def test_demo_compares_and_ends_with_the_report(
     assert "\nPredictions changed        0 of 1,097\n" in before
     assert "\nReport                     cordcal-demo.html\nNext\n  cordcal fit " in before
     assert table.count("\n│") <= 8
-    assert re.search(r"--all shows \d+ more rows", table)
+    assert re.search(r"--verbose shows \d+ more rows", table)
     assert (tmp_path / "cordcal-demo.html").stat().st_size < 700e3
     # The README shows the real output.
     shown, _ = blocks(ROOT / "README.md", "console")[0].split("$ make test")
@@ -37,7 +37,7 @@ def test_demo_compares_and_ends_with_the_report(
 
 def test_all_rows_are_the_numbers_of_the_picture(run: Run, environment, monkeypatch) -> None:
     monkeypatch.setitem(environment, "COLUMNS", "160")
-    result = run("demo", "--all")
+    result = run("demo", "--verbose")
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.startswith(("┃", "│"))]
     heads = [head.strip() for head in lines[1].split("┃")[1:-1]]

@@ -86,14 +86,14 @@ class TestMistakes:
         assert "model is a CORD; pass a fitted cordcal.PreservingCalibrator" in errors
 
 
-def write_network(path: Path, classes: int) -> None:
+def write_network(path: Path, classes: int, width: int | str = 4) -> None:
     """Write a linear network with four features."""
     onnx = pytest.importorskip("onnx")
     weights = np.random.default_rng(0).normal(size=(4, classes)).astype(np.float32)
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("MatMul", ["x", "weights"], ["scores"])],
         "network",
-        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", width])],
         [onnx.helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["N", classes])],
         [onnx.numpy_helper.from_array(weights, "weights")],
     )
@@ -118,16 +118,31 @@ class TestBehindANetwork:
         assert np.array_equal(label, scores.argmax(axis=1))
         assert np.array_equal(repaired.argmax(axis=1), label)
 
-    def test_examples(self, call, tmp_path: Path, logits: np.ndarray) -> None:
+    def test_an_output_is_named_with_the_file(
+        self, call, tmp_path: Path, logits: np.ndarray
+    ) -> None:
         write_network(tmp_path / "net.onnx", logits.shape[1])
-        np.savez(tmp_path / "rows.npz", x=np.ones((7, 4), np.float32))
-        command = ("export", "model.safetensors", "whole.onnx", "--behind", "net.onnx", "--json")
-        counts = []
-        for examples in ((), ("--force", "--examples", "rows.npz")):
-            code, output, errors = call(*command, *examples)
-            assert code == 0, errors
-            counts.append(json.loads(output)["rows_checked"])
-        assert counts[0] - counts[1] == 64 - 7
+        onnx = pytest.importorskip("onnx")
+        proto = onnx.load(tmp_path / "net.onnx")
+        proto.graph.output.append(
+            onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, ["N", 4])
+        )
+        proto.graph.node.append(onnx.helper.make_node("Identity", ["x"], ["other"]))
+        onnx.save(proto, tmp_path / "net.onnx")
+        command = ("export", "model.safetensors", "whole.onnx", "--behind")
+        code, _, errors = call(*command, "net.onnx")
+        assert code == 2
+        assert "name the one with the scores, --behind net.onnx:scores" in errors
+        code, output, errors = call(*command, "net.onnx:scores")
+        assert code == 0, errors
+        assert "net.onnx and model.safetensors joined" in output
+
+    def test_examples_are_for_python(self, call, tmp_path: Path, logits: np.ndarray) -> None:
+        write_network(tmp_path / "net.onnx", logits.shape[1], width="width")
+        command = ("export", "model.safetensors", "whole.onnx", "--behind", "net.onnx")
+        code, _, errors = call(*command)
+        assert code == 2
+        assert 'pass examples="..." to cordcal.onnx.export in Python' in errors
 
     def test_mistakes(self, call, tmp_path: Path, logits: np.ndarray) -> None:
         write_network(tmp_path / "net.onnx", logits.shape[1] + 1)
@@ -135,9 +150,9 @@ class TestBehindANetwork:
         code, _, errors = call(*command)
         assert code == 2
         assert "classes" in errors
-        code, _, errors = call(*command, "--examples", "net.onnx")
+        code, _, errors = call(*command[:-1], "gone.onnx:scores")
         assert code == 2
-        assert "npz" in errors
+        assert "--behind is gone.onnx:scores, which is not a file" in errors
         command = ("export", "model.safetensors", "net.onnx", "--behind", "net.onnx", "--force")
         code, _, errors = call(*command)
         assert code == 2

@@ -161,7 +161,7 @@ def test_evaluation_in_a_file_of_its_own(
     np.savez(tmp_path / "a.npz", logits=logits[:300], labels=labels[:300])
     np.savez(tmp_path / "b.npz", logits=logits[300:], labels=labels[300:])
     code, printed, errors = call(
-        "compare", "a.npz", "--evaluation", "b.npz", "--calibrator", "ts", "--json"
+        "compare", "a.npz", "--hold-out", "b.npz", "--calibrator", "ts", "--json"
     )
     assert code == 0, errors
     result = json.loads(printed)

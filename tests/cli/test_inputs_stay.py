@@ -21,13 +21,12 @@ from cordcal.cli._files import INPUTS, OUTPUTS
 TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
-    "network_output",
-    "columns", "decimal", "encoding", "cluster_column", "context_columns", "calibrator", "repair",
-    "prefer", "preserve", "rule", "on_error", "scheduler", "most", "least", "file",
-    "options", "join", "missing", "variants", "normalize",
+    "columns", "decimal", "encoding", "cluster_column", "context_columns",
+    "calibrator", "repair", "prefer", "preserve", "rule", "on_error", "scheduler", "most", "least",
+    "options", "normalize",
     # A monitor's state is read and written; what is added to it is never written.
-    "state", "new", "id_column", "start_from",
-    "certify", "hold_out", "add", "keep", "error", "confidence",
+    "state", "new", "id_column",
+    "certify", "add", "keep", "error", "confidence",
 }  # fmt: skip
 
 
@@ -85,11 +84,12 @@ CASES = [
     (("audit", *PAIR, "--model", "cord.safetensors", "--report"), "cord.safetensors"),
     (("audit", *PAIR, "--labels", "y.npy", "--report"), "y.npy"),
     (("compare", "s.csv", *TS, "--report"), "s.csv"),
-    (("compare", "s.csv", *TS, "--evaluation", "q.csv", "--report"), "q.csv"),
+    (("compare", "s.csv", *TS, "--hold-out", "q.csv", "--report"), "q.csv"),
     (("compare", "s.csv", *TS, "--groups", "g.npy", "--report"), "g.npy"),
     ((*CHECK, "--report"), "s.csv"),
     ((*CHECK, "--original", "q.csv", "--report"), "q.csv"),
     ((*CHECK, "--baseline", "base.baseline", "--output"), "base.baseline"),
+    (("info", "s.csv", "--report"), "s.csv"),
     (("export", "m.safetensors"), "m.safetensors"),
 ]
 

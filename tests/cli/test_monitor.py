@@ -246,26 +246,23 @@ def test_what_is_not_counted_is_printed(call, state: Path, tmp_path: Path) -> No
     assert "2 labels are not used" in errors
 
 
-def test_rows_without_an_id_are_refused_or_counted(call, state: Path, tmp_path: Path) -> None:
+def test_rows_without_an_id_are_refused(call, state: Path, tmp_path: Path) -> None:
     csv(tmp_path / "a.csv", ["a", "b", "c", "", "", "", ""])
     add = ("monitor", "add", state, "a.csv", "--columns", "0,1", "--id-column", "id")
     code, _, errors = call(*add)
     assert code == 2
     assert "has no id" in errors
-    code, out, _ = call(*add, "--no-id", "--json")
-    assert code == 0
-    assert json.loads(out)["labelled"] == 7
 
 
 def test_an_acknowledged_alarm_says_what_is_compared(call, state: Path) -> None:
-    for options, words in (((), "the baseline"), (("--start-from", "newest"), "the newest rows")):
+    for options, words in (((), "the baseline"), (("--baseline", "newest"), "the newest rows")):
         assert call("monitor", "add", state, "off.npz")[0] == 1
         code, out, _ = call("monitor", "acknowledge", state, *options)
         assert code == 0
         assert f"compared with {words}" in out
         state.unlink()
         assert call("monitor", "init", "s.monitor", "--baseline", "base.npz")[0] == 0
-    assert call("monitor", "acknowledge", state, "--start-from", "never")[0] == 2
+    assert call("monitor", "acknowledge", state, "--baseline", "base.npz")[0] == 2
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
@@ -306,7 +303,9 @@ def test_probabilities_may_be_those_of_apply_or_of_the_classifier(
     assert call(*init, "applied.csv", "--columns", "p_*")[0] == 0
     call("apply", "m", "probs.npz", "--output", "applied.npz")
     assert call("apply", "m", "applied.npz", "--output", "twice.npz")[0] == 2
-    assert call("apply", "m", "applied.npz", "--key", "repaired", "--output", "twice.npz")[0] == 0
+    assert (
+        call("apply", "m", "applied.npz", "--columns", "repaired", "--output", "twice.npz")[0] == 0
+    )
 
 
 def test_a_certificate_of_groups_needs_their_column(call, tmp_path: Path, logits, labels) -> None:
@@ -318,6 +317,6 @@ def test_a_certificate_of_groups_needs_their_column(call, tmp_path: Path, logits
     assert call("monitor", "init", "s", "--baseline", "scores.npz", "--model", "m")[0] == 0
     add = ("monitor", "add", "s", "scores.npz", "--model", "m", "--json")
     code, _, errors = call(*add)
-    assert (code, "--groups-column" in errors) == (2, True)
-    code, out, _ = call(*add, "--groups-column", "region")
+    assert (code, "--groups" in errors) == (2, True)
+    code, out, _ = call(*add, "--groups", "region")
     assert json.loads(out)["acted"] == int(model.accepts(logits, groups=groups).sum())

@@ -361,7 +361,7 @@ def test_the_evaluation_file_is_matched_by_name(
 ) -> None:
     words = np.array(NAMES)[labels]
     table(parts / "e.csv", NAMES[:3], logits[200:], words[200:])
-    command = ("compare", "s/a.csv", *TS, "--json", "--evaluation")
+    command = ("compare", "s/a.csv", *TS, "--json", "--hold-out")
     expected, result = (json.loads(call(*command, name)[1]) for name in ("e.csv", "s/b.csv"))
     assert _untimed(result["calibrators"]) == _untimed(expected["calibrators"])
     table(parts / "e.csv", ("ant", "bee", "wolf"), logits, words)

@@ -77,10 +77,10 @@ def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
             },
         ),
         (
-            ("compare", "s.npz", "--splits", "0"),
-            {"option": "--splits", "reason": "is 0", "hint": "pass 1 or more", "rows": []},
+            ("compare", "s.npz", "--preserve", "9"),
+            {"option": "--preserve", "reason": "is 9 but there are 3 classes", "rows": []},
         ),
-        (("compare", "s.npz", "--splits", "few"), {"option": "--splits", "argument": None}),
+        (("apply", "m", "s.npz", "--decimals", "few"), {"option": "--decimals", "argument": None}),
         (("compare", "nowhere.npz"), {"argument": "nowhere.npz", "reason": "does not exist"}),
     ],
 )

@@ -49,10 +49,10 @@ FILES = {
     ("name", "layout", "arguments"),
     [
         ("chat", "chat replies", "--options ABCD "),
-        ("batch", "replies of a Batch API", "--options ABC --labels L --join custom_id "),
+        ("batch", "replies of a Batch API", "--options ABC --labels L --id-column custom_id "),
         ("words", "chat replies", "--options no,yes "),
         ("plain", "log-probabilities by option", ""),
-        ("stated", "probabilities by option", "--labels L --join id "),
+        ("stated", "probabilities by option", "--labels L --id-column id "),
     ],
 )
 def test_the_command_names_what_the_file_needs(

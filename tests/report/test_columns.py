@@ -94,9 +94,9 @@ def test_the_short_table_has_what_matters(data: ReportData) -> None:
         )
         assert (best.key, best.output) in outputs
     assert sum(row.recommended for row in rows) == 1
-    text = printed(comparison_table(data, hint="--all shows"))
+    text = printed(comparison_table(data, hint="--verbose shows"))
     others = len(data.rows()) - len(rows)
-    assert f"--all shows {others} more rows" in " ".join(text.split())
+    assert f"--verbose shows {others} more rows" in " ".join(text.split())
     everything = printed(comparison_table(data, all_rows=True))
     assert everything.count("\n│") == len(data.rows())
     assert "more row" not in everything

@@ -67,4 +67,4 @@ def test_the_least_important_columns_go_first(results) -> None:
 def test_omitted_columns_are_mentioned(results) -> None:
     assert "a wider terminal" not in printed(results["comparison"], 120)
     narrow = " ".join(printed(results["comparison"], 80).split())
-    assert "a wider terminal (--all) adds Brier, C⁺, C⁻, C⁰, fit" in narrow
+    assert "a wider terminal (--verbose) adds Brier, C⁺, C⁻, C⁰, fit" in narrow

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from cordcal._errors import InputError, Interrupted, printable
+from cordcal._errors import InputError, Interrupted, as_python_argument, printable
 from cordcal.cli import INTERRUPTED
 from cordcal.cli._vectors import parse_vector
 
@@ -411,26 +411,29 @@ BAD_INPUT = 2
 # Options whose names differ from the library's arguments.
 _OPTION_NAMES = {
     "calibrators": "--calibrator",
-    "evaluation": "--evaluation",
+    "evaluation": "--hold-out",
     "groups_column": "--groups",
     "labels_column": "--labels",
     "weights_column": "--weights",
     "input": "--input",
-    "join": "--join",
-    "missing": "--missing",
+    "network_output": "--behind",
+    "join": "--id-column",
     "normalize": "--normalize",
     "options": "--options",
     "preserve": "--preserve",
     "repair": "--repair",
     "rule": "--rule",
     "scheduler": "--scheduler",
-    "splits": "--splits",
     "class_names": "--class-names",
-    "variants": "--variants",
     "fitted_repair": "--model",
 }
 # Arguments of the library that are one option with the file that has the column.
-_COLUMNS_OF_FILES = ("groups_column", "labels_column", "weights_column")
+_COLUMNS_OF_FILES = ("groups_column", "labels_column", "weights_column", "network_output")
+# Arguments that only the library has, and the function that has them.
+_ONLY_IN_PYTHON = {
+    "examples": "cordcal.onnx.export",
+    "variants": "cordcal.llm.read_answers",
+}
 # Arguments of the library that are flags without a value here.
 _SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--keep none"}
 _SYSTEM_REASONS = {
@@ -495,6 +498,8 @@ def as_command_option(name: str, value: str, words: Sequence[str] = ()) -> str:
     '--no-header'
     >>> as_command_option("labels_column", "y", ["fit", "s.npz", "--labels", "y.csv"])
     '--labels y.csv:y'
+    >>> as_command_option("variants", "exact")
+    'variants="exact" to cordcal.llm.read_answers in Python'
     >>> as_command_option("context", "month"), as_command_option("context", "second opinion")
     ('--context-columns month', '--second-opinion')
     """
@@ -502,6 +507,8 @@ def as_command_option(name: str, value: str, words: Sequence[str] = ()) -> str:
         from cordcal.files.context import OPINION
 
         return "--second-opinion" if value == OPINION else f"--context-columns {value}"
+    if name in _ONLY_IN_PYTHON:
+        return f"{as_python_argument(name, value)} to {_ONLY_IN_PYTHON[name]} in Python"
     if name == "header":
         return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
@@ -518,9 +525,9 @@ def problem_from_error(error: BaseException) -> Problem:
 
     Examples
     --------
-    >>> problem = problem_from_error(InputError("splits", "is 0", "pass 1 or more"))
+    >>> problem = problem_from_error(InputError("preserve", "is 0", "pass 1 or more"))
     >>> problem.sentence, problem.option
-    ('--splits is 0; pass 1 or more', '--splits')
+    ('--preserve is 0; pass 1 or more', '--preserve')
     """
     if isinstance(error, InputError):
         return _problem_from_input_error(error)

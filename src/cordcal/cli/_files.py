@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from cordcal.evaluate.results.report import FileDigest
 
 INPUTS = (
+    "file",
     "sources",
     "calibrated",
     "scores",
     "reports",
     "original",
     "direct",
-    "evaluation",
+    "hold_out",
     "model",
     "labels",
     "weights",
@@ -35,14 +36,13 @@ INPUTS = (
     "second_opinion",
     "baseline",
     "behind",
-    "examples",
 )
 """Arguments that name files to read."""
 OUTPUTS = ("output", "report")
 """Arguments that name files to write."""
 
-_VECTORS = ("labels", "weights", "groups")
-"""Inputs that may name a column instead."""
+_VECTORS = ("labels", "weights", "groups", "behind")
+"""Inputs that may name something in a file, or a column instead."""
 
 _Key = tuple[Any, ...]
 

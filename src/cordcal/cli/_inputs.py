@@ -130,6 +130,19 @@ def own_column(groups: str | None) -> str | None:
     return None if file is not None else column
 
 
+def read_parts(
+    groups: str | None,
+    scores: str | Sequence[str],
+    rows: Classes | None = None,
+    *,
+    inputs: InputOptions,
+) -> Any:
+    """Return the parts of rows that get a threshold each, as `cordcal.certify` takes them."""
+    if groups == "prediction":
+        return "class"
+    return read_groups(None if groups == "none" else groups, scores, rows, inputs=inputs)
+
+
 def read_column(
     name: str | None,
     scores: str | Sequence[str],

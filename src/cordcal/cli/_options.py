@@ -66,6 +66,15 @@ GroupsOption = Annotated[
         help="Column or key of the groups, or their file; FILE:NAME for a column of it.",
     ),
 ]
+CertifyGroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="NAME|FILE",
+        help="A threshold for each group: their column, key or file (FILE:NAME for a column of "
+        "it), or prediction for the predicted class; none for one threshold.",
+    ),
+]
 ClusterColumnOption = Annotated[
     str | None,
     typer.Option(
@@ -77,13 +86,6 @@ ClusterColumnOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace existing outputs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-AllowImportOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-import",
-        help="Allow calibrators given as module:Class; importing them runs their code.",
-    ),
-]
 ContextColumnsOption = Annotated[
     str | None,
     typer.Option(
@@ -108,14 +110,6 @@ IdColumnOption = Annotated[
         "--id-column",
         metavar="NAME",
         help="Column or key that identifies rows; of a second opinion by default id.",
-    ),
-]
-AllOption = Annotated[
-    bool,
-    typer.Option(
-        "--all",
-        help="Print every row and column of the tables, even on a narrow terminal, and what else "
-        "they show.",
     ),
 ]
 StrictOption = Annotated[
@@ -384,7 +378,9 @@ def read_class_names(path: str) -> tuple[str, ...]:
 
 _QUIET = typer.Option("--quiet", "-q", help="Show only results, warnings and errors; no progress.")
 _VERBOSE = typer.Option(
-    "--verbose", "-v", help="Show more: what was read, how fits went, and tracebacks of errors."
+    "--verbose",
+    "-v",
+    help="Show more: every row and column of tables, how fits went, and tracebacks of errors.",
 )
 _SHARED = {"quiet": Annotated[bool, _QUIET], "verbose": Annotated[bool, _VERBOSE]}
 

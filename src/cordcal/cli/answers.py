@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         app,
         answers,
         "answers out/samples_mmlu_*.jsonl --output scores.parquet",
-        "answers replies.jsonl --options ABCD --labels gold.jsonl --join custom_id --output "
+        "answers replies.jsonl --options ABCD --labels gold.jsonl --id-column custom_id --output "
         "scores.parquet",
         "answers replies.jsonl --with repaired.parquet --output answers.jsonl",
     )
@@ -81,28 +81,10 @@ def answers(
             "FILE:NAME for a field of it.",
         ),
     ] = None,
-    join: Annotated[
+    id_column: Annotated[
         str | None,
-        typer.Option("--join", metavar="ID", help="Field of the identifier, in all files."),
+        typer.Option("--id-column", metavar="NAME", help="Field of the identifier, in all files."),
     ] = None,
-    missing: Annotated[
-        str,
-        typer.Option(
-            "--missing",
-            metavar="even|other|refuse",
-            help="Options that a reply does not list: `even` splits the unlisted probability, "
-            "`other` makes it a class, `refuse` stops.",
-        ),
-    ] = "even",
-    variants: Annotated[
-        str,
-        typer.Option(
-            "--variants",
-            metavar="loose|spaces|exact",
-            help="Which spellings of an option are added up: `loose` ignores case, brackets and "
-            "spaces.",
-        ),
-    ] = "loose",
     normalize: Annotated[
         str,
         typer.Option(
@@ -122,31 +104,17 @@ def answers(
     """
     check_output(output, force=force)
     if calibrated is not None:
-        check_suffix(output, "JSON lines", ".jsonl")
-        used = _reading_options(options, labels, groups, missing, variants, normalize)
-        if used:
-            raise InputError(used[0], "has no effect with --with", "leave it out")
-        from cordcal.llm import write_answers
-
-        written = write_answers(
-            output,
-            *sources,
-            calibrated=calibrated,
-            join=join,
-            on_error=check_on_error(on_error),
-            overwrite=force,
-        )
-        if json:
-            show_json({**written.to_dict(), "output": output})
-            return
-        *fields, last = written.added
-        echo(f"{output}: {written.n:,} lines, with {', '.join(fields)} and {last} added")
-        for count, what in (
-            (written.n_unmatched, f"without a row in {calibrated}, written as they were"),
-            (written.n_omitted, "omitted, because they are not JSON"),
+        for option, value in (
+            ("--options", options),
+            ("--labels", labels),
+            ("--groups", groups),
+            ("--normalize", None if normalize == "none" else normalize),
         ):
-            if count:
-                echo(f"{count:,} {what}")
+            if value is not None:
+                raise InputError(option, "has no effect with --with", "leave it out")
+        _write_back(
+            sources, calibrated, output, id_column, on_error=on_error, force=force, json=json
+        )
         return
     from cordcal.llm import read_answers
 
@@ -159,14 +127,12 @@ def answers(
         labels_column=label_field,
         groups=group_file,
         groups_column=group_field,
-        join=join,
-        missing=missing,  # type: ignore[arg-type]  # checked there
-        variants=variants,  # type: ignore[arg-type]
-        normalize=normalize,  # type: ignore[arg-type]
+        join=id_column,
+        normalize=normalize,  # type: ignore[arg-type]  # checked there
         on_error=check_on_error(on_error),
     )
     table.write(output, overwrite=force)
-    again = [] if join is None else ["--join", join]
+    again = [] if id_column is None else ["--id-column", id_column]
     if on_error == "skip":
         again += ["--on-error", "skip"]
     grouped = [] if table.groups is None else ["--groups", "group"]
@@ -192,20 +158,43 @@ def answers(
         echo(text)
     echo(f"{output}: {len(table):,} rows, options {', '.join(table.class_names)}")
     if not steps:
-        echo_error("to fit a calibrator on it, pass the right answers with --labels FILE --join ID")
+        echo_error(
+            "to fit a calibrator on it, pass the right answers with --labels FILE --id-column ID"
+        )
     for step in steps:
         echo(f"next step: {step}")
 
 
-def _reading_options(*values: str | None) -> list[str]:
-    """Return the options that say how scores are read, and differ from their defaults."""
-    defaults: dict[str, str | None] = {
-        "--options": None,
-        "--labels": None,
-        "--groups": None,
-        "--missing": "even",
-        "--variants": "loose",
-        "--normalize": "none",
-    }
-    pairs = zip(defaults.items(), values, strict=True)
-    return [name for (name, default), value in pairs if value != default]
+def _write_back(
+    sources: list[str],
+    calibrated: str,
+    output: str,
+    id_column: str | None,
+    *,
+    on_error: str,
+    force: bool,
+    json: bool,
+) -> None:
+    """Add the probabilities of a table to the lines that it came from."""
+    from cordcal.llm import write_answers
+
+    check_suffix(output, "JSON lines", ".jsonl")
+    written = write_answers(
+        output,
+        *sources,
+        calibrated=calibrated,
+        join=id_column,
+        on_error=check_on_error(on_error),
+        overwrite=force,
+    )
+    if json:
+        show_json({**written.to_dict(), "output": output})
+        return
+    *fields, last = written.added
+    echo(f"{output}: {written.n:,} lines, with {', '.join(fields)} and {last} added")
+    for count, what in (
+        (written.n_unmatched, f"without a row in {calibrated}, written as they were"),
+        (written.n_omitted, "omitted, because they are not JSON"),
+    ):
+        if count:
+            echo(f"{count:,} {what}")

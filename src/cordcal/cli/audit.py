@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
+from cordcal.cli._console import (
+    VERBOSITY,
+    echo,
+    echo_heading,
+    echo_skipped,
+    row_progress,
+    show,
+    show_json,
+)
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import (
     audit_in_parts,
@@ -21,7 +29,6 @@ from cordcal.cli._inputs import (
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
-    AllOption,
     ClusterColumnOption,
     ForceOption,
     GroupsOption,
@@ -85,7 +92,6 @@ def audit(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
-    all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
     """Count the predictions a calibrator changes, and evaluate it before and after repair."""
@@ -130,14 +136,14 @@ def audit(
         reports = [group.to_dict() for group in result.pictures.groups]
         show_json({**result.audit.to_dict(), "groups": reports})
     else:
-        show(result.audit, wide=all_rows)
+        show(result.audit, wide=VERBOSITY.verbose)
         if result.pictures.groups:
             from cordcal.report.terminal import group_table
 
             table = group_table(
                 result.pictures.groups, "repaired", "repaired", result.audit.n_classes
             )
-            show(table, wide=all_rows)
+            show(table, wide=VERBOSITY.verbose)
         if report is not None:
             echo(f"Report  {report}")
     if strict and result.audit.caveats:

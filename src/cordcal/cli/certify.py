@@ -11,17 +11,17 @@ from cordcal.cli._console import echo_error, show, show_json
 from cordcal.cli._inputs import (
     own_column,
     read_column,
-    read_groups,
     read_model_rows,
+    read_parts,
     require_labels,
 )
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    CertifyGroupsOption,
     ClusterColumnOption,
     ContextColumnsOption,
     ContextOptions,
-    GroupsOption,
     IdColumnOption,
     InputOption,
     InputOptions,
@@ -67,19 +67,11 @@ def certify(
         typer.Option(
             "--confidence",
             metavar="SHARE",
-            help="The probability that all statements are right; by default that of the "
-            "certificate to renew, else 95%.",
+            help="Probability that all statements are right; by default that of the certificate to "
+            "renew, else 95%.",
         ),
     ] = None,
-    by_class: Annotated[
-        bool | None,
-        typer.Option(
-            "--by-class/--no-by-class",
-            help="A threshold for each predicted class, or one for all; by default as in the "
-            "certificate to renew.",
-        ),
-    ] = None,
-    groups: GroupsOption = None,
+    groups: CertifyGroupsOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
@@ -113,22 +105,21 @@ def certify(
     )
     labels = require_labels(rows)
     earlier = fitted.certificate_
-    by_groups = read_groups(groups, scores, inputs=inputs)
-    if by_class and by_groups is not None:
-        raise InputError("--by-class", "and groups are two ways to divide rows", "pass one")
-    by = "class" if by_class else by_groups
-    if earlier is not None and by_class is None:
-        if by is None and earlier.by == "class":
-            by = "class"
-        if by is None and earlier.by == "group":
-            raise InputError("--groups", "is missing: the certificate has groups", "pass groups")
+    if groups is None and earlier is not None:
+        if earlier.by == "group":
+            raise InputError(
+                "--groups",
+                "is missing: the certificate has groups",
+                "name them, or write --groups none for one threshold",
+            )
+        groups = "prediction" if earlier.by == "class" else None
     rate, sure = (0.02, 0.95) if earlier is None else (earlier.error, earlier.confidence)
     certificate = fitted.certify(
         rows.values,
         labels,
         rate if error is None else parse_share(error, "--error"),
         confidence=sure if confidence is None else parse_share(confidence, "--confidence"),
-        by=by,
+        by=read_parts(groups, scores, inputs=inputs),
         context=context,
         clusters=read_column(cluster_column, scores, inputs=inputs),
         ids=read_column(id_column, scores, inputs=inputs),

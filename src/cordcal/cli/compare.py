@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal.cli._console import echo, echo_heading, progress, show, show_json
+from cordcal._errors import InputError
+from cordcal.cli._console import VERBOSITY, echo, echo_heading, progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import (
     read_calibration_rows,
@@ -22,8 +23,6 @@ from cordcal.cli._inputs import (
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
-    AllOption,
-    AllowImportOption,
     ClusterColumnOption,
     ContextColumnsOption,
     ContextOptions,
@@ -70,21 +69,17 @@ def compare(
         list[str] | None,
         typer.Option(
             "--calibrator",
-            help="Keys, such as ts,svs; all; or module:Class with --allow-import.",
+            help="Keys, such as ts,svs; or all.",
         ),
     ] = None,
-    allow_import: AllowImportOption = False,
-    evaluation: Annotated[
+    hold_out: Annotated[
         str,
         typer.Option(
-            "--evaluation",
+            "--hold-out",
             metavar="SHARE|FILE",
-            help="Share of the rows to evaluate on, or a file.",
+            help="Share of the rows to evaluate on, such as 50%, or a file of other rows.",
         ),
-    ] = "0.5",
-    splits: Annotated[
-        int, typer.Option("--splits", help="Number of random splits to average.")
-    ] = 1,
+    ] = "50%",
     groups: GroupsOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
@@ -97,7 +92,6 @@ def compare(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
-    all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
     """Fit calibrators on one part of the rows and compare them on the other part."""
@@ -108,12 +102,12 @@ def compare(
 
     echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
-    share, other = _share_or_file(evaluation)
+    share, other = _share_or_file(hold_out)
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     group_file, group_column = parse_vector(groups)
     named = {
         "cluster_column": cluster_column,
-        "groups_column": None if group_file else group_column,
+        "groups": None if group_file else group_column,
         "id_column": columns.joined_by,
     }
     calibration, evaluation_scores, numbers = _parts(
@@ -130,16 +124,23 @@ def compare(
         else (evaluation_scores.values, require_labels(evaluation_scores))
     )
     from cordcal._validation.caveats import CaveatWarning
+    from cordcal.calibrators.adapters import is_path
     from cordcal.calibrators.registry import available, default_keys
     from cordcal.evaluate.compare import compare as run
 
     keys = [key for text in calibrator or ["default"] for key in text.split(",") if key]
+    for key in filter(is_path, keys):
+        raise InputError(
+            "calibrators",
+            f"is {key!r}, which is not a key",
+            "compare a class of your own in Python, with cordcal.compare",
+        )
     lists = {"default": default_keys, "all": available}
-    chosen: str | list[str | tuple[str, object]]
+    chosen: str | list[str]
     if len(keys) == 1 and keys[0] in lists:
         chosen, steps = keys[0], len(lists[keys[0]]()) + 1
     else:
-        chosen, steps = [_calibrator(key, allow_import) for key in keys], len(keys) + 1
+        chosen, steps = keys, len(keys) + 1
     with progress("comparing", steps) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", CaveatWarning)  # shown with the result instead
         comparison = run(
@@ -148,7 +149,6 @@ def compare(
             chosen,
             input=calibration.kind,
             evaluation=evaluation_rows,
-            splits=splits,
             preserve=depth,
             class_names=calibration.class_names,
             groups=read_groups(groups, other or scores, rows, inputs=inputs),
@@ -177,7 +177,6 @@ def compare(
         step=step,
         json=json,
         force=force,
-        all_rows=all_rows,
     )
     if strict and comparison.caveats:
         raise typer.Exit(1)
@@ -199,9 +198,11 @@ def _clusters(
 
 def _share_or_file(text: str) -> tuple[float, str | None]:
     """Return the share of the rows to evaluate on, and the file instead of it."""
+    from cordcal.evaluate.statistics import parse_share
+
     try:
-        return float(text), None
-    except ValueError:
+        return parse_share(text, "--hold-out"), None
+    except InputError:
         return 0.0, text
 
 
@@ -233,17 +234,6 @@ def _parts(
     return calibration, evaluation_scores, [rows, later_rows]
 
 
-def _calibrator(text: str, allow_import: bool) -> str | tuple[str, object]:
-    """Return a key unchanged, and module:Class as a name with a new object."""
-    from cordcal.calibrators.adapters import Imported, is_path, not_allowed
-
-    if not is_path(text):
-        return text
-    if not allow_import:
-        raise not_allowed(text, "calibrators", "--allow-import")
-    return text.partition(":")[2], Imported.of(text).make()
-
-
 def present(
     comparison: Comparison,
     report: Path | None,
@@ -253,7 +243,6 @@ def present(
     step: SuggestedCommand | None,
     json: bool,
     force: bool,
-    all_rows: bool,
 ) -> None:
     """Print a comparison, the answer first, and write its HTML report if requested.
 
@@ -269,9 +258,10 @@ def present(
         The files that were read, for the digests in the report.
     step : SuggestedCommand or None
         What to run next.
-    json, force, all_rows : bool
+    json, force : bool
         The options of the command.
     """
+    all_rows = VERBOSITY.verbose
     data = replace(comparison.report_data(), next_step=step)
     if report is not None:
         from cordcal.report import write_html
@@ -293,7 +283,7 @@ def present(
             echo(f"  {line}")
     if all_rows:
         show("", terminal.Bullets(data.reading), wide=all_rows)
-    table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
+    table = terminal.comparison_table(data, all_rows=all_rows, hint="--verbose shows")
     show(table, wide=all_rows)
     if all_rows and data.act:
         show("", terminal.act_table(data), wide=all_rows)

@@ -10,7 +10,7 @@ import typer
 
 from cordcal.cli._console import echo_heading, progress
 from cordcal.cli._files import check_report
-from cordcal.cli._options import AllOption, JsonOption, add_command
+from cordcal.cli._options import JsonOption, add_command
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def demo(
         Path, typer.Option("--report", help="HTML report to write; replaced on every run.")
     ] = Path("cordcal-demo.html"),
     json: JsonOption = False,
-    all_rows: AllOption = False,
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_report(report, force=True)
@@ -50,7 +49,6 @@ def demo(
         step=step,
         json=json,
         force=True,
-        all_rows=all_rows,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,7 @@ from cordcal._errors import InputError
 from cordcal.cli._console import echo, show_json
 from cordcal.cli._files import check_output, check_suffix
 from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, add_command
-
-if TYPE_CHECKING:
-    from cordcal._numeric.types import NumPyArray
+from cordcal.cli._vectors import parse_vector
 
 
 def register(app: typer.Typer) -> None:
@@ -40,22 +38,8 @@ def export(
         typer.Option(
             "--behind",
             metavar="FILE",
-            help="ONNX file of the network; the graph then contains the network and the model.",
-        ),
-    ] = None,
-    network_output: Annotated[
-        str | None,
-        typer.Option(
-            "--network-output", help="The network's output with the scores, if it has several."
-        ),
-    ] = None,
-    examples: Annotated[
-        str | None,
-        typer.Option(
-            "--examples",
-            metavar="FILE",
-            help="npz file with inputs of the network, by name, to check the graph with; by "
-            "default random ones.",
+            help="ONNX file of the network; the graph then contains the network and the model. "
+            "FILE:NAME names the output with the scores, if there are several.",
         ),
     ] = None,
     force: ForceOption = False,
@@ -71,37 +55,23 @@ def export(
     import cordcal
     from cordcal.onnx import export as write
 
+    network, scores = parse_vector(behind)
+    if behind is not None and network is None:
+        raise InputError("--behind", f"is {behind}, which is not a file", "name an ONNX file")
     written = write(
         cordcal.load(model),
         output,
         dtype=None if dtype is None else dtype.value,
         input=None if input is None else input.value,
-        behind=behind,
-        network_output=network_output,
-        examples=None if examples is None else _read_examples(examples),
+        behind=network,
+        network_output=scores,
         overwrite=force,
     )
     if json:
         show_json(written.to_dict())
         return
-    source = f"{written.input} in" if behind is None else f"{behind} and {model} joined"
+    source = f"{written.input} in" if network is None else f"{network} and {model} joined"
     echo(
         f"{written.path}: {written.bytes:,} bytes, {written.nodes:,} nodes, {source}, "
         f"direct, repaired and label out; {written.rows_checked:,} rows checked in onnxruntime"
     )
-
-
-def _read_examples(path: str) -> dict[str, NumPyArray]:
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(
-            "--examples",
-            f"cannot be read as an npz file ({error})",
-            "write it with numpy.savez(path, name_of_input=array)",
-        ) from error

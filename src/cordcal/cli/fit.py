@@ -25,12 +25,14 @@ from cordcal.cli._inputs import (
     read_calibration_rows,
     read_column,
     read_context,
+    read_parts,
     refuse_with_pair,
     require_labels,
 )
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    CertifyGroupsOption,
     ClusterColumnOption,
     ContextColumnsOption,
     ContextOptions,
@@ -138,9 +140,7 @@ def fit(
             "--hold-out", metavar="SHARE", help="Share of the rows to certify on; by default 30%."
         ),
     ] = None,
-    by_class: Annotated[
-        bool, typer.Option("--by-class", help="Certify a threshold for each predicted class.")
-    ] = False,
+    groups: CertifyGroupsOption = None,
     cluster_column: ClusterColumnOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
@@ -160,8 +160,8 @@ def fit(
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     error = None if certify is None else parse_share(certify, "--certify")
-    for name, is_used in (("--hold-out", hold_out is not None), ("--by-class", by_class)):
-        if is_used and error is None:
+    for name, value in (("--hold-out", hold_out), ("--groups", groups)):
+        if value is not None and error is None:
             raise InputError(name, "is an option of --certify", "pass --certify, too")
     held_share = parse_share(hold_out or "30%", "--hold-out")
     columns = ContextOptions.parse(context_columns, second_opinion, id_column)
@@ -207,6 +207,7 @@ def fit(
             require_labels(calibration),
             read_column(id_column, scores, numbers, inputs=inputs),
             read_column(cluster_column, scores, numbers, inputs=inputs),
+            read_parts(groups, scores, numbers, inputs=inputs),
             read_context(calibration, columns, inputs),
         )
         if not isinstance(weights, str):
@@ -228,8 +229,8 @@ def fit(
             warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
             model, measures = _calibrator(calibration, rows, calibrator, options)
         if later_rows is not None:
-            by = "class" if by_class else None
-            model.certify(later_rows.scores, later_rows.labels, error, by=by, **later_rows.others())
+            by, others = later_rows.parts, later_rows.others()
+            model.certify(later_rows.scores, later_rows.labels, error, by=by, **others)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     if measures is not None:
@@ -298,22 +299,29 @@ def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
 
 
 class Rows(NamedTuple):
-    """Rows to fit or to certify on, and what goes with each; the last three may be None."""
+    """Rows to fit or to certify on, and what goes with each; all but the first two may be None.
+
+    ``parts`` are groups, or ``"class"``.
+    """
 
     scores: NumPyArray
     labels: Labels
     ids: Any
     clusters: Any
+    parts: Any
     context: dict[str, NumPyArray] | None
 
     def take(self, rows: Classes) -> Rows:
         """Return some of the rows."""
-        ids, clusters = (None if each is None else each[rows] for each in self[2:4])
+        ids, clusters, parts = (
+            vector if vector is None or isinstance(vector, str) else vector[rows]
+            for vector in self[2:5]
+        )
         context = self.context and {name: column[rows] for name, column in self.context.items()}
-        return Rows(self.scores[rows], self.labels[rows], ids, clusters, context)
+        return Rows(self.scores[rows], self.labels[rows], ids, clusters, parts, context)
 
     def others(self) -> dict[str, Any]:
-        """Return all but scores and labels, as arguments of `fit` and `certify`."""
+        """Return ids, clusters and context, as arguments of `fit` and `certify`."""
         return {"ids": self.ids, "clusters": self.clusters, "context": self.context}
 
 

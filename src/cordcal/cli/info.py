@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal._errors import InputError, printable
+from cordcal._errors import printable
 from cordcal.cli._console import echo, show, show_json
+from cordcal.cli._files import check_output, check_suffix
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
+    ForceOption,
     InputOptions,
     JsonOption,
     add_command,
@@ -24,26 +27,26 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add_command(app, info, "info scores.npz", "info model.safetensors --card")
+    add_command(app, info, "info scores.npz", "info model.safetensors --report card.md")
 
 
 @with_input_options(*TEXT_OPTIONS)
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
     inputs: InputOptions = DEFAULT_INPUTS,
-    card: Annotated[
-        bool,
-        typer.Option("--card", help="Print the model card of a model file, as Markdown."),
-    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write the model card of a model file (Markdown)."),
+    ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show what a file contains (scores, answers, a model, a graph, a report) and its problems."""
     from cordcal.files import inspect
     from cordcal.llm import inspect_answers
 
-    if card:
-        _show_card(file, json=json)
-        return
+    if report is not None:
+        _write_card(file, report, force=force)
     contents: dict[str, Any] | None = _describe_state(file) or inspect_answers(file)
     if contents is None:
         text = inputs.text_options()
@@ -65,13 +68,13 @@ def info(
         echo(f"then: {contents['then']}")
 
 
-def _show_card(file: str, *, json: bool) -> None:
+def _write_card(file: str, report: Path, *, force: bool) -> None:
+    from cordcal.files.disk import write_text
     from cordcal.report.card import model_card
 
-    if json:
-        raise InputError("--card", "is Markdown", "leave out --json")
-    for line in model_card(file).splitlines():
-        echo(line)
+    check_suffix(report, "a model card", ".md")
+    check_output(report, force=force)
+    write_text(report, model_card(file), overwrite=force)
 
 
 def _describe_state(path: str) -> dict[str, Any] | None:

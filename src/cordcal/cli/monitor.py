@@ -36,6 +36,7 @@ from cordcal.cli._options import (
     JsonOption,
     ReportOption,
     add_command,
+    parse_share,
     with_input_options,
 )
 from cordcal.cli._vectors import parse_vector
@@ -71,7 +72,7 @@ def register(app: typer.Typer) -> None:
         name="monitor",
         cls=Group,
         help="Watch a deployed model: does its confidence still hold, do its inputs look as "
-        "before? Look as often as you like: the chance of a false alarm, ever, stays at --alpha.",
+        "before? Look as often as you like: the chance of a false alarm, ever, stays at 5 %.",
         short_help="Watch a deployed model: does its confidence still hold?",
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -115,9 +116,12 @@ def init(
     inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     model: ModelOption = None,
-    alpha: Annotated[
-        float, typer.Option("--alpha", help="Probability that a false alarm is ever raised.")
-    ] = 0.05,
+    confidence: Annotated[
+        str,
+        typer.Option(
+            "--confidence", metavar="SHARE", help="Probability that no false alarm is ever raised."
+        ),
+    ] = "95%",
     tolerance: Annotated[
         float,
         typer.Option(
@@ -132,6 +136,7 @@ def init(
     With labels, the confidence of the baseline is tested, too: it should hold.
     """
     check_output(output, force=force)
+    alpha = round(1.0 - parse_share(confidence, "--confidence"), 12)  # 0.05, not 0.05 + 4e-17
     from cordcal.evaluate.monitor import Monitor
 
     outputs = _read(baseline, inputs, input, model, {"cluster_column": cluster_column})
@@ -187,9 +192,6 @@ def add(
         str | None,
         typer.Option("--id-column", metavar="NAME", help="Column or key that identifies rows."),
     ] = None,
-    no_id: Annotated[
-        bool, typer.Option("--no-id", help="Count rows whose id is empty, each as its own row.")
-    ] = False,
     groups: GroupsOption = None,
     cluster_column: ClusterColumnOption = None,
     json: JsonOption = False,
@@ -226,7 +228,6 @@ def add(
                     clusters=read_column(cluster_column, path, inputs=inputs),
                     direct=outputs.direct,
                     name=Path(path).name,
-                    allow_missing_ids=no_id,
                 )
             if len(monitor.periods) == before:
                 echo_info(f"{path} was added before and is not counted twice")
@@ -304,26 +305,29 @@ def show(
 
 def acknowledge(
     state: StateArgument,
-    start_from: Annotated[
-        str,
+    baseline: Annotated[
+        str | None,
         typer.Option(
-            "--start-from",
-            help="What new inputs are compared with: the baseline, so that a change that stays "
-            "raises an alarm again, or the newest rows (at most 2,000), so that it does not.",
+            "--baseline",
+            metavar="newest",
+            help="Compare new inputs with the newest rows (at most 2,000), so that a change that "
+            "stays raises no alarm again; by default the baseline stays as it is.",
         ),
-    ] = "baseline",
+    ] = None,
 ) -> None:
-    """Clear an alarm: the tests start again, each with its share of --alpha."""
+    """Clear an alarm: the tests start again."""
+    if baseline not in (None, "newest"):
+        raise InputError("--baseline", f"is {baseline!r}", "write newest, or leave it out")
     from cordcal.evaluate.monitor import Monitor
 
-    with Monitor.updating(state) as monitor, _errors_about("--start-from"):
+    with Monitor.updating(state) as monitor:
         alarms = len(monitor.alarms)
-        monitor.acknowledge(start_from=start_from)  # type: ignore[arg-type]
+        monitor.acknowledge(start_from="baseline" if baseline is None else "newest")
     if not alarms:
         echo(f"{state}: there is no alarm to acknowledge, so nothing changed")
         return
     counted = "1 alarm" if alarms == 1 else f"{alarms} alarms"
-    compared = "the baseline" if start_from == "baseline" else "the newest rows"
+    compared = "the baseline" if baseline is None else "the newest rows"
     echo(
         f"{state}: {counted} acknowledged, the tests start again; new inputs are compared with "
         f"{compared}"

@@ -15,10 +15,9 @@ from typer.core import TyperCommand
 
 from cordcal._errors import InputError
 from cordcal.cli._console import counted_progress, echo, echo_heading
-from cordcal.cli._options import AllowImportOption, Group, add_command
+from cordcal.cli._options import Group, add_command
 
 __all__ = [
-    "AllowImportOption",
     "CommandGroup",
     "add_command",
     "counted_progress",

@@ -19,6 +19,7 @@ from cordcal._validation.ids import as_ids, id_digests
 from cordcal._validation.labels import (
     NO_GROUP,
     as_clusters,
+    as_texts,
     check_predictions,
     cluster_numbers,
     group_names,

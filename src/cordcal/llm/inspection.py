@@ -202,7 +202,7 @@ def _commands(
         are_letters = all(len(option) == 1 for option in options)
         words += ["--options", ("" if are_letters else ",").join(options)]
     if not labelled:
-        words += ["--labels", "LABELS.jsonl", "--join", identifier or "ID"]
+        words += ["--labels", "LABELS.jsonl", "--id-column", identifier or "ID"]
     words += ["--output", "scores.parquet"]
     return {"next_step": shlex.join(words), "then": "cordcal compare scores.parquet"}
 

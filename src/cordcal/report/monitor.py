@@ -165,7 +165,7 @@ def _next_steps(history: MonitorHistory, source: str | None) -> list[tuple[str, 
             steps.append(
                 (
                     "If the changed inputs are the new state",
-                    f"cordcal monitor acknowledge {state} --start-from newest",
+                    f"cordcal monitor acknowledge {state} --baseline newest",
                 )
             )
     elif status.waiting:

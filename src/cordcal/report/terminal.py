@@ -77,7 +77,7 @@ class FittingTable:
     │ ts  │ 0.2500 │
     └─────┴────────┘
     a wider terminal
-    (--all) adds seconds
+    (--verbose) adds seconds
     """
 
     columns: Sequence[TerminalColumn]
@@ -99,7 +99,7 @@ class FittingTable:
         left_out = [
             column.heading.partition(",")[0] for column in self.columns if column not in chosen
         ]
-        wider = f"a wider terminal (--all) adds {', '.join(left_out)}" if left_out else ""
+        wider = f"a wider terminal (--verbose) adds {', '.join(left_out)}" if left_out else ""
         for line in (self.caption, "; ".join(filter(None, (self.hint, wider)))):
             if line:
                 yield Text(printable(line), style="italic")

@@ -9,7 +9,6 @@ import typer
 
 from cordcal._errors import InputError, Interrupted
 from cordcal.cli.plugins import (
-    AllowImportOption,
     add_command,
     counted_progress,
     echo,
@@ -48,7 +47,13 @@ def study(
         int | None,
         typer.Option("--workers", help="Number of worker processes; by default one per processor."),
     ] = None,
-    allow_import: AllowImportOption = False,
+    allow_import: Annotated[
+        bool,
+        typer.Option(
+            "--allow-import",
+            help="Allow calibrators given as module:Class; importing them runs their code.",
+        ),
+    ] = False,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw figures with matplotlib.")
     ] = True,
