@@ -14,7 +14,7 @@ MIN_TESTS := tests/_validation tests/_numeric tests/repair tests/properties test
   tests/calibrators tests/evaluate tests/files tests/llm tests/cli tests/report \
   tests/sklearn tests/test_preserving.py tests/test_import.py study/tests
 
-.PHONY: demo study test test-all test-external attack test-min test-install lint types bench docs release-check clean
+.PHONY: demo study test test-all test-external attack test-min test-install lint types bench docs release-check dated clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
@@ -76,17 +76,25 @@ docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# All that a release needs but its tag: the long checks, and a wheel that runs the demo.
-release-check: lint types test-all test-min test-install docs bench $(VENV)/.release-installed
-	@$(BIN)/python -c "import cordcal, pathlib, sys; head = f'## {cordcal.__version__} ('; \
-	  line = next(l for l in pathlib.Path('CHANGELOG.md').open(encoding='utf-8') if l.startswith(head)); \
-	  sys.exit('CHANGELOG.md: date the entry of this version' if 'unreleased' in line else 0)"
-	rm -rf dist .venv-plain && $(BIN)/python -m build && $(BIN)/python -m build ./study --outdir dist
-	$(PYTHON) -m venv .venv-plain
-	.venv-plain/bin/python $(INSTALL) constraints.txt dist/*.whl
-	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt && bin/cordcal study --help >study.txt
+# All that a release needs except its tag: the long checks, and wheels and source distributions
+# that run the demo in an empty environment.
+release-check: dated lint types test-all test-min test-install docs bench $(VENV)/.release-installed
+	rm -rf dist && $(BIN)/python -m build && $(BIN)/python -m build ./study --outdir dist
+	for kind in whl tar.gz; do \
+	  rm -rf .venv-plain && $(PYTHON) -m venv .venv-plain && \
+	  .venv-plain/bin/python $(INSTALL) constraints.txt dist/*.$$kind && \
+	  (cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt && \
+	    bin/cordcal study --help >study.txt) || exit 1; \
+	done
 	rm -rf .venv-plain
 	@ls -l dist
+
+# First of all, because the checks after it take an hour.
+dated: $(VENV)/.installed
+	@$(BIN)/python -c "import cordcal, pathlib, re, sys; \
+	  text = pathlib.Path('CHANGELOG.md').read_text(encoding='utf-8'); \
+	  dated = re.search(rf'^## {re.escape(cordcal.__version__)} \(\d{{4}}-\d\d-\d\d\)$$', text, re.M); \
+	  sys.exit(None if dated else 'CHANGELOG.md: write the day of the release behind its version')"
 
 $(VENV)/bin/python:
 	@echo "Making a virtual environment in $(VENV) ..."

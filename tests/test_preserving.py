@@ -91,7 +91,8 @@ def test_real_outputs_whole_with_temperature_and_isotonic(real_set) -> None:
 
 @pytest.mark.slow
 def test_real_outputs_whole(real_set) -> None:
-    check_real(real_set, KEYS, rows=None)
+    left = WIDE if real_set.scores.shape[1] >= 1000 else ()
+    check_real(real_set, [key for key in KEYS if key not in left], rows=None)
 
 
 def test_the_prediction_is_read_from_the_scores_not_from_a_softmax() -> None:

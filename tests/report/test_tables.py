@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cordcal.report.tables import Entry, Part, Table, html, latex, markdown
+import sys
+
+import pytest
+
+from cordcal.report.tables import Entry, Part, Table, frame, html, latex, markdown
 
 
 def text(value: str) -> Entry:
@@ -52,3 +56,9 @@ def test_html_escapes_names_and_keeps_emphasis() -> None:
     assert "<script>" not in written
     assert "<td><strong>&lt;script&gt;</strong><sup>**</sup> ▼</td>" in written
     assert "<th>&lt;i&gt;</th>" in written
+
+
+def test_a_data_frame_without_pandas_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        frame([{"rows": 1}])

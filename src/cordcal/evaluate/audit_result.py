@@ -292,12 +292,10 @@ class Audit(Record):
         frame : pandas.DataFrame
             One row per metric, class, band or changed row.
         """
-        import pandas as pd
-
-        tables = ("measures", "by_class", "by_confidence", "rows")
-        if table not in tables:
-            raise InputError("table", f"is {table!r}", f"use one of {', '.join(tables)}")
-        return pd.DataFrame([record.to_dict() for record in getattr(self, table)])
+        names = ("measures", "by_class", "by_confidence", "rows")
+        if table not in names:
+            raise InputError("table", f"is {table!r}", f"use one of {', '.join(names)}")
+        return tables.frame([record.to_dict() for record in getattr(self, table)])
 
     def __repr__(self) -> str:
         return (

@@ -7,7 +7,7 @@ data frames.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -518,8 +518,6 @@ def notebook_html(data: ReportData) -> str:
 
 def frame_of(data: ReportData) -> pd.DataFrame:
     """Return a comparison as a data frame: every column, with the ends of its interval."""
-    import pandas as pd
-
     records = []
     for row in data.rows():
         record: dict[str, Value] = {}
@@ -529,6 +527,15 @@ def frame_of(data: ReportData) -> pd.DataFrame:
                 low, high = row.intervals[column.metric]
                 record |= {f"{column.key}_low": low, f"{column.key}_high": high}
         records.append(record)
+    return frame(records)
+
+
+def frame(records: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    """Return records as a data frame."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("data frames need pandas; install it with: pip install pandas") from error
     return pd.DataFrame(records)
 
 

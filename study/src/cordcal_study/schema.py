@@ -418,7 +418,8 @@ class _Reader:
             self.fail(
                 place,
                 f"the file {name} does not exist in {self.folder}; {_near(name, files)}"
-                f"paths are relative to the folder of data",
+                "paths are relative to the folder of data, which --data names, or "
+                "CORDCAL_STUDY_DATA",
             )
         return path
 
