@@ -198,7 +198,7 @@ def _clusters(
 
 def _share_or_file(text: str) -> tuple[float, str | None]:
     """Return the share of the rows to evaluate on, and the file instead of it."""
-    from cordcal.evaluate.statistics import parse_share
+    from cordcal.evaluate.gates import parse_share
 
     try:
         return parse_share(text, "--hold-out"), None
