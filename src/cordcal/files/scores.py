@@ -395,14 +395,10 @@ class ScoreFile:
         own = _known_names(layout, spec, source.path)
         self.class_names = _used_names(own, spec, source.path)
         self._classes = dict(zip(layout.columns, own or (), strict=False))
-        self._read_columns = list(layout.columns)
-        if not layout.are_lists and own is not None and self.class_names is not None:
-            order = class_order(own, self.class_names, source.path, "the classes")
-            self._read_columns = [layout.columns[at] for at in order or range(len(own))]
+        self._read_columns = self._columns_in_order(own)
         self._orders = [self._order_in(file) for file in source.files]
         for name in spec.beside if source.names else ():  # not even a header
             self._check_beside(name)
-        self.rows = source.rows(layout.columns)
         self._labels = source.label_column(layout.key, spec)
         self._weights = None
         if spec.weights is None and spec.weights_column is not None:
@@ -413,42 +409,61 @@ class ScoreFile:
         self._others: list[str] | None = None
         self._row_bytes = 1
         self._starts: list[tuple[int, int]] = []
-        filled = [file for file in source.files if file.names]
-        width = filled[0].width(layout.columns) if filled else None
-        sample = self._sample(width or len(spec.classes or ()))
+        self.rows = source.rows(layout.columns)
+        sample = self._sample()
         self.classes = sample.shape[1]
         if not self.classes and len(sample):
             raise InputError(self.name, "has no columns", "pass at least two classes")
-        for file in filled:
+        for file in source.files:
             self._check_width(file)
         if self.rows is not None:
             self._check_lengths(self.rows)
         self.is_empty = not len(sample)
         if self.is_empty and not allow_empty:
             raise no_rows(self.path)
-        dtype = np.result_type(*{file.dtype(layout.columns) for file in filled or source.files})
+        dtype = np.result_type(*{file.dtype(layout.columns) for file in self._filled})
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        sample = sample.astype(self.dtype, copy=False)
+        self.kind: Kind = self._kind_of(sample.astype(self.dtype, copy=False), input)
+        self.opener = partial(
+            open_with_spec, spec=self._pinned(), role=role, input=self.kind, allow_empty=True
+        )
+        """Opens another part of the same input, here or on another machine."""
+
+    @property
+    def _filled(self) -> Sequence[ColumnFile]:
+        """The files that have columns: a text file may not even have a header."""
+        return [file for file in self._source.files if file.names] or self._source.files
+
+    def _columns_in_order(self, own: tuple[str, ...] | None) -> list[str]:
+        """Return the columns of the scores in the order of the classes."""
+        columns = list(self._layout.columns)
+        if self._layout.are_lists or own is None or self.class_names is None:
+            return columns
+        order = class_order(own, self.class_names, self.path, "the classes")
+        return columns if order is None else [columns[at] for at in order]
+
+    def _kind_of(self, sample: NumPyArray, input: Kind | None) -> Kind:
+        """Return the kind that the caller or the files state, or that the first rows show."""
         finite = sample[np.isfinite(sample).all(axis=1)]
         if len(finite) and may_be_ranks(self.class_names):
             check_whole_vectors(finite, self.name)
+        if input is None and self.key == "repaired" and self.columns:
+            return "probabilities"
         detected = kind_of(self.key, finite) if len(finite) else "logits"
-        self.kind: Kind = input or source.kind or detected
-        if self.key == "repaired" and self.columns and input is None:
-            self.kind = "probabilities"
-        pinned = replace(
+        return input or self._source.kind or detected
+
+    def _pinned(self) -> ColumnSpec:
+        """Return the spec with what was found, for other parts of the same input."""
+        spec = self._spec
+        return replace(
             spec,
-            chosen=layout,
+            chosen=self._layout,
             labels=None,
             labels_column=None if spec.labels is not None else spec.labels_column,
             weights=None,
             weights_column=None if spec.weights is not None else spec.weights_column,
             classes=self.class_names or spec.classes,
         )
-        self.opener = partial(
-            open_with_spec, spec=pinned, role=role, input=self.kind, allow_empty=True
-        )
-        """Opens another part of the same input, here or on another machine."""
 
     def _order_in(self, file: ColumnFile) -> list[int] | None:
         """Return the order in which whole rows of a file have the classes; None if they do."""
@@ -469,7 +484,7 @@ class ScoreFile:
     def _check_width(self, file: ColumnFile) -> None:
         """Refuse a part with another number of classes, where its header shows it."""
         width = file.width(self._layout.columns)
-        if width not in (None, self.classes) and file.count(self._layout.columns):
+        if width not in (None, self.classes) and file.names and file.count(self._layout.columns):
             raise InputError(
                 file.path,
                 f"has {width} columns of {self.key} but {self._source.files[0].path} has "
@@ -704,8 +719,8 @@ class ScoreFile:
                 own = tuple(self._classes[name] for name in file.names if name in self._classes)
             check_label_numbers(labels, own, self.class_names, file.path)
 
-    def _sample(self, width: int) -> NumPyArray:
-        """Return the first rows with a finite one among them; none of a width without rows."""
+    def _sample(self) -> NumPyArray:
+        """Return the first rows with a finite one among them."""
         first: NumPyArray | None = None
         for part in self._slices(scores_only=True) if self._source.names else ():
             for start in range(0, len(part), _SAMPLE_ROWS):
@@ -714,7 +729,10 @@ class ScoreFile:
                     first = rows
                 if np.isfinite(rows).all(axis=1).any():
                     return rows
-        return np.empty((0, width)) if first is None else first
+        if first is not None:
+            return first
+        width = self._filled[0].width(self._layout.columns) if self._source.names else None
+        return np.empty((0, width or len(self._spec.classes or ())))
 
     def read(self) -> Scores:
         """Read all rows; rows that are not whole vectors of finite numbers are refused."""

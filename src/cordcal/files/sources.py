@@ -131,9 +131,11 @@ class Source:
     def difference(self, columns: Sequence[str]) -> InputError | None:
         """Return the error that one file has some of the columns and another has not."""
         first, *others = [file for file in self.files if file.names] or self.files[:1]
+        expected = set(columns) & set(first.names)
         for file in others:
-            extra = [name for name in columns if name in set(file.names) - set(first.names)]
-            missing = [name for name in columns if name in set(first.names) - set(file.names)]
+            own = set(columns) & set(file.names)
+            extra = [name for name in columns if name in own - expected]
+            missing = [name for name in columns if name in expected - own]
             if extra or missing:
                 has = f"has the column {extra[0]!r}" if extra else ""
                 lacks = f"has no column {missing[0]!r}" if missing else ""
@@ -164,7 +166,7 @@ class Source:
         return next((name for name in candidates if self._is_vector(name)), None)
 
     def _is_vector(self, name: str) -> bool:
-        return name in self.names and self.types.get(name) != "list"
+        return self.types.get(name, "list") != "list"
 
     def check_column(self, name: str, what: str) -> str:
         """Return the name of a column, or refuse one that the input does not have."""
