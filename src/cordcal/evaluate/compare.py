@@ -36,8 +36,8 @@ from cordcal.evaluate.splits import (
     EvaluationRows,
     Split,
     check_evaluation,
-    given_split,
     random_splits,
+    separate_split,
 )
 from cordcal.evaluate.statistics import Replicates, interval_of, resampled
 
@@ -162,7 +162,7 @@ def compare(
         left_out = unsuited_calibrators(selection.by_name, classes)
     started = time.perf_counter()
     if held_out is not None:
-        parts = [given_split(checked, truth, held_out)]
+        parts = [separate_split(checked, truth, held_out)]
     else:
         assert not isinstance(evaluation, tuple)
         parts = random_splits(checked, truth, evaluation, splits, seed, matched.groups)
@@ -251,7 +251,7 @@ def _fit_together(
 
 @contextmanager
 def _steps(progress: Callable[[str], None] | None, count: int) -> Iterator[Callable[[str], None]]:
-    """Yield a function to call with the name of each step, which counts when it comes first."""
+    """Yield a function to call with the name of a step; only its first call counts."""
     seen: set[str] = set()
 
     def once(show: Callable[[str], None]) -> Callable[[str], None]:

@@ -106,7 +106,7 @@ class Split:
         )
 
 
-def given_split(scores: CheckedScores, labels: Labels, held_out: MatchedRows) -> Split:
+def separate_split(scores: CheckedScores, labels: Labels, held_out: MatchedRows) -> Split:
     """Return the split of rows to fit on and separate rows to evaluate on."""
     test = as_scores(held_out.matrices[0])
     if test.shape[1] != scores.classes:

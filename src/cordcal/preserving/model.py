@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Literal, Self
 
@@ -14,16 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.arrays import array_like, dtype_name, to_numpy
+from cordcal._numeric.arrays import array_like, to_numpy
 from cordcal._numeric.types import (
     Array,
     ArrayLike,
-    Arrays,
     Flags,
     Floats,
     Kind,
     Labels,
-    Meta,
     NumPyArray,
     NumPyDType,
     Predictions,
@@ -34,7 +30,6 @@ from cordcal._validation.caveats import bound_caveats, suppress_repeats, warn_ab
 from cordcal._validation.context import ContextValues, check_context, split_context
 from cordcal._validation.context_caveats import context_caveats
 from cordcal._validation.data_caveats import find_caveats
-from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import (
     check_labels,
     check_predictions,
@@ -44,12 +39,14 @@ from cordcal._validation.labels import (
 from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind, check_scores
 from cordcal._validation.table import MatchedRows, match
-from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators import Calibrator, make
 from cordcal.calibrators.adapters import adapted, fit_calibrator, predict_calibrated
 from cordcal.calibrators.crossfit import masses_held_out
 from cordcal.calibrators.learnt_rule import LearntRule, learn_rule
 from cordcal.certification import Certificate, certify
 from cordcal.preserving.fit_rows import FitRows, repeated_ids
+from cordcal.preserving.outputs import Outputs, output_dtype
+from cordcal.preserving.state import StoredModel
 from cordcal.repair import (
     CORD,
     ConfidenceGap,
@@ -69,35 +66,9 @@ from cordcal.repair.prediction_rule import PredictionRule, check_rule
 
 # Confidence and accuracy are compared on rows with this many entries: 100,000 rows of ten classes.
 _MOST_MEASURED = 1_000_000
-# A model file stores the calibrator's arrays under names that start with this.
-_CALIBRATOR_PREFIX = "calibrator."
 
 
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """The direct and the repaired probabilities of the same rows, and the predictions.
-
-    Attributes
-    ----------
-    direct : array of shape (n, K)
-        The calibrator's own probabilities, in its own dtype.
-    repaired : array of shape (n, K)
-        The repaired probabilities, whose argmax is the prediction in every row; under a rule,
-        the largest weight times probability is.
-    prediction : array of int of shape (n,)
-        The classifier's predictions, as column indices.
-    """
-
-    direct: Floats
-    repaired: Floats
-    prediction: Predictions
-
-    def to_dict(self) -> Arrays:
-        """Return the arrays by name."""
-        return {"direct": self.direct, "repaired": self.repaired, "prediction": self.prediction}
-
-
-class PreservingCalibrator(Estimator):
+class PreservingCalibrator(StoredModel):
     """A calibrator that keeps predictions: it fits a calibrator, then a repair.
 
     ``PreservingCalibrator()`` is the default to use if you do not want to choose: a `Blend` of
@@ -182,21 +153,11 @@ class PreservingCalibrator(Estimator):
     True
     """
 
-    calibrator_: Any
-    repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
     learnt_rule_: LearntRule | None = None
-    confidence_: ConfidenceGap | None = None
-    certificate_: Certificate | None = None
     # Metrics on rows held out, as `cordcal fit` stores them for the model card.
     measured_: dict[str, Any] | None = None
-    # What identifies the rows of the fit; None for models without it.
-    _fit_rows: FitRows | None = None
-    # Whether fit had predictions that need not be the argmax of the scores.
-    needs_prediction_ = False
-    # The estimator's method that gave the scores, such as "SVC.decision_function", if it is known.
-    scores_from_: str | None = None
     # The names that fit's labels used, from class_names or from a data frame.
     _label_names: list[Name] | None = None
 
@@ -527,16 +488,6 @@ class PreservingCalibrator(Estimator):
         mass = outputs.repaired[np.arange(original.rows), outputs.prediction]
         return self.certificate_.accepts_confidence(mass, outputs.prediction, rows.groups)
 
-    def digest(self) -> str:
-        """Return a digest of everything that the probabilities depend on."""
-        if not isinstance(self.calibrator_, Calibrator):
-            return "foreign"
-        arrays, meta = self._own_state()
-        whole = hashlib.sha256(json.dumps(meta, sort_keys=True, default=str).encode())
-        for name, array in sorted(arrays.items()):
-            whole.update(name.encode() + np.ascontiguousarray(array).tobytes())
-        return whole.hexdigest()[:16]
-
     def score(
         self,
         scores: ArrayLike,
@@ -645,7 +596,7 @@ class PreservingCalibrator(Estimator):
         """
         lazy = None if type(scores) is np.ndarray else layouts.lazy_handler(scores)
         if lazy is not None:
-            out_dtype = _output_dtype(dtype, scores)
+            out_dtype = output_dtype(dtype, scores)
             function = functools.partial(self.predict_proba, dtype=out_dtype, decimals=decimals)
             return self._predict_lazily(
                 lazy,
@@ -716,7 +667,7 @@ class PreservingCalibrator(Estimator):
         if type(scores) is np.ndarray and is_plain:
             # There is nothing to align, and results are of the same library.
             original = self._checked(scores)
-            return self.predict_checked(original, _output_dtype(dtype, original.raw))
+            return self.predict_checked(original, output_dtype(dtype, original.raw))
         if axis is not None and needs_context(self.repair_, context):
             self._check_context_options(axis, None)
         if axis is not None and layouts.is_dense(axis, scores):
@@ -724,7 +675,7 @@ class PreservingCalibrator(Estimator):
             outputs = self._predict_dense(to_numpy(rows.matrices[0]), dtype, axis, rows.prediction)
         else:
             _, original, used = self._read(scores, prediction, context)
-            outputs = self.predict_checked(original, _output_dtype(dtype, original.raw), used)
+            outputs = self.predict_checked(original, output_dtype(dtype, original.raw), used)
         return Outputs(
             array_like(outputs.direct, scores),
             array_like(outputs.repaired, scores),
@@ -827,7 +778,7 @@ class PreservingCalibrator(Estimator):
         """Predict one view of rows at a time, into arrays with the layout of the scores."""
         assert axis is not None
         direct = np.empty(scores.shape)
-        repaired = np.empty(scores.shape, _output_dtype(dtype, scores))
+        repaired = np.empty(scores.shape, output_dtype(dtype, scores))
         predictions: list[Predictions] = []
         views_of_rows = layouts.row_views(axis, (scores, direct, repaired), [prediction])
         for first, views, (own,) in views_of_rows:
@@ -1025,73 +976,6 @@ class PreservingCalibrator(Estimator):
             return {}
         return {"calibrator": self.calibrator_, "repair": self.repair_}
 
-    def to_state(self) -> tuple[Arrays, Meta]:
-        """Return the arrays and the JSON metadata of a model file."""
-        self._check_fitted("repair_")
-        if not isinstance(self.calibrator_, Calibrator):
-            raise ValueError(
-                f"a model file cannot hold the foreign calibrator "
-                f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
-                f"needs, and keep the calibrator in its own format"
-            )
-        arrays, meta = self._own_state()
-        if self.scores_from_ is not None:
-            meta["scores_from"] = self.scores_from_
-        if self._fit_rows is not None:
-            arrays["fit_rows"] = self._fit_rows.digests
-            meta["fit_ids"] = self._fit_rows.by_ids
-        if self.confidence_ is not None:
-            meta["confidence"] = self.confidence_.to_dict()
-        if self.certificate_ is not None:
-            meta["certificate"] = self.certificate_.to_state()
-        return arrays, meta
-
-    def _own_state(self) -> tuple[Arrays, Meta]:
-        """Return what the probabilities depend on."""
-        calibrator_arrays, calibrator_meta = self.calibrator_.to_state()
-        repair_arrays, repair_meta = self.repair_.to_state()
-        names = self.output_names()
-        return {
-            **repair_arrays,
-            **{_CALIBRATOR_PREFIX + key: value for key, value in calibrator_arrays.items()},
-        }, {
-            "calibrator": calibrator_meta,
-            "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
-            "input": self.score_kind(),
-            "class_names": None if names is None else np.asarray(names).tolist(),
-            **({"prediction_given": True} if self.needs_prediction_ else {}),
-        }
-
-    @classmethod
-    def from_state(cls, arrays: Arrays, meta: Meta) -> Self:
-        """Rebuild a fitted model from the result of `to_state`."""
-        calibrator_arrays = {
-            name.removeprefix(_CALIBRATOR_PREFIX): value
-            for name, value in arrays.items()
-            if name.startswith(_CALIBRATOR_PREFIX)
-        }
-        calibrator = calibrator_class(meta["calibrator"]["key"]).from_state(
-            calibrator_arrays, meta["calibrator"]
-        )
-        repair: CORD | Lift
-        if "lift" in meta:
-            repair = Lift.from_state(arrays, meta["lift"])
-        else:
-            repair = CORD.from_state(arrays, meta["cord"])
-        model = cls.from_fitted(calibrator, repair, meta["input"], meta["class_names"])
-        model.needs_prediction_ = bool(meta.get("prediction_given", False))
-        model.scores_from_ = meta.get("scores_from")
-        if len(arrays.get("fit_rows", ())):
-            model._fit_rows = FitRows(arrays["fit_rows"], bool(meta.get("fit_ids", False)))
-        if "confidence" in meta:
-            model.confidence_ = ConfidenceGap.from_dict(meta["confidence"])
-        if "certificate" in meta:
-            certificate = Certificate.from_dict(meta["certificate"])
-            if certificate.model != model.digest():
-                raise InputError("certificate", "is that of another model", "certify it again")
-            model.certificate_ = certificate
-        return model
-
     @classmethod
     def from_fitted(
         cls, calibrator: Any, repair: CORD | Lift, kind: Kind, names: Sequence[Any] | None
@@ -1110,18 +994,6 @@ class PreservingCalibrator(Estimator):
         model.n_classes_ = repair.n_classes_
         model.columns_ = None if names is None else [str(name) for name in names]
         return model
-
-
-def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
-    """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
-    requested = getattr(scores, "dtype", np.float64) if dtype is None else dtype
-    if dtype is not None and "float" not in dtype_name(dtype):
-        raise InputError("dtype", f"is {dtype!r}", "pass float64, float32 or float16")
-    if isinstance(requested, np.dtype) and requested.kind == "f" and requested.itemsize <= 8:
-        return requested
-    name = dtype_name(requested)
-    # NumPy has no bfloat16; scores may be whole numbers.
-    return np.dtype({"bfloat16": "float32"}.get(name, name if "float" in name else "float64"))
 
 
 def _indices_or_none(labels: ArrayLike, shape: tuple[int, ...]) -> Labels | None:
