@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal._errors import InputError
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import audit_in_parts, open_pair, read_groups
@@ -98,13 +97,16 @@ def audit(
     first, second = open_pair(original, direct, inputs, kind=input, others=named)
     names = first.class_names or second.class_names
     by_group = read_groups(groups, groups_column, original, inputs=inputs)
+    clusters = read_groups(None, cluster_column, original, inputs=inputs)
     if scheduler is not None:
-        if cluster_column is not None:
-            raise InputError(
-                "--cluster-column", "is not available with --scheduler", "leave one of them out"
-            )
         result = audit_in_parts(
-            first, second, scheduler, repair=repair, groups=by_group, on_error=treatment
+            first,
+            second,
+            scheduler,
+            repair=repair,
+            groups=by_group,
+            on_error=treatment,
+            clusters=clusters,
         )
     else:
         from cordcal.evaluate.audit_files import audit_files
@@ -117,7 +119,7 @@ def audit(
                 repair=repair,
                 groups=by_group,
                 on_error=treatment,
-                clusters=read_groups(None, cluster_column, original, inputs=inputs),
+                clusters=clusters,
                 progress=progress,
             )
     echo_skipped(result.skipped)

@@ -23,7 +23,12 @@ from cordcal._numeric.types import (
 from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat, audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_groups, check_predictions, check_weights, few_groups
+from cordcal._validation.labels import (
+    check_predictions,
+    check_weights,
+    cluster_numbers,
+    few_groups,
+)
 from cordcal._validation.names import (
     Name,
     check_class_names,
@@ -463,8 +468,7 @@ class AuditStream:
                 values = arrays.to_numpy(clusters)
                 if "row" in columns and len(values) > columns["row"].max():
                     values = values[columns["row"]]
-                values = as_groups(values, self.rows, "clusters")
-                cluster = np.unique(values, return_inverse=True)[1]
+                cluster = cluster_numbers(values, self.rows)
             comparisons = _compare_metrics(measured, level, resamples, seed, cluster)
             if changed.weight is None and not noticed:
                 rows = measured["repaired"].rows
