@@ -111,6 +111,28 @@ def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple)
                 assert one[report] == pytest.approx(other[report], rel=1e-12)
 
 
+def test_an_audit_on_a_cluster_keeps_clusters_of_rows_together(
+    call, folder: Path, scheduler: str
+) -> None:
+    for name in ("p", "q"):
+        for file in (folder / name).rglob("*.parquet"):
+            table = parquet.read_table(file, partitioning=None)
+            users = arrow.array([value % 40 for value in table["id"].to_pylist()])
+            parquet.write_table(table.append_column("user", users), file)
+    pair = ("--original", "p", "--direct", "q", "--json")
+    apart, local, there = (
+        json.loads(call("audit", *pair, *more)[1])["measures"]
+        for more in (
+            (),
+            ("--cluster-column", "user"),
+            ("--cluster-column", "user", "--scheduler", scheduler),
+        )
+    )
+    for one, same, other in zip(there, local, apart, strict=True):
+        assert one["low"] == (None if same["low"] is None else pytest.approx(same["low"]))
+        assert one["low"] is None or one["low"] != other["low"] or one["measure"] == "accuracy"
+
+
 def test_labels_and_weights_of_their_own_on_a_cluster(
     call, folder: Path, scheduler: str, labels: np.ndarray
 ) -> None:

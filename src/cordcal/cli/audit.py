@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal._errors import InputError
 from cordcal.cli._console import (
     VERBOSITY,
     echo,
@@ -107,13 +106,16 @@ def audit(
     first, second = open_pair(original, direct, inputs, kind=input, others=named)
     names = first.class_names or second.class_names
     by_group = read_groups(groups, original, inputs=inputs)
+    clusters = read_column(cluster_column, original, inputs=inputs)
     if scheduler is not None:
-        if cluster_column is not None:
-            raise InputError(
-                "--cluster-column", "is not available with --scheduler", "leave one of them out"
-            )
         result = audit_in_parts(
-            first, second, scheduler, repair=repair, groups=by_group, on_error=treatment
+            first,
+            second,
+            scheduler,
+            repair=repair,
+            groups=by_group,
+            on_error=treatment,
+            clusters=clusters,
         )
     else:
         from cordcal.evaluate.audit_files import audit_files
@@ -126,7 +128,7 @@ def audit(
                 repair=repair,
                 groups=by_group,
                 on_error=treatment,
-                clusters=read_column(cluster_column, original, inputs=inputs),
+                clusters=clusters,
                 progress=progress,
             )
     echo_skipped(result.skipped)

@@ -16,7 +16,7 @@ from cordcal._validation import layouts
 from cordcal._validation.caveats import Caveat
 from cordcal._validation.data_caveats import audit_caveats
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_groups, check_predictions, check_weights, few_groups
+from cordcal._validation.labels import check_predictions, check_weights, cluster_numbers, few_groups
 from cordcal._validation.names import Name, check_class_names
 from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal._validation.table import match
@@ -449,8 +449,7 @@ class AuditStream:
                 values = arrays.to_numpy(clusters)
                 if "row" in columns and len(values) > columns["row"].max():
                     values = values[columns["row"]]
-                values = as_groups(values, self.rows, "clusters")
-                cluster = np.unique(values, return_inverse=True)[1]
+                cluster = cluster_numbers(values, self.rows)
             comparisons = _compare_metrics(measured, level, resamples, seed, cluster)
             if changed.weight is None and not noticed:
                 rows = measured["repaired"].rows

@@ -307,6 +307,7 @@ def audit_parts(
     repair: CORD | Lift | None = None,
     groups: ArrayLike = None,
     on_error: OnError = "stop",
+    clusters: NumPyArray | None = None,
     run: Run = run_locally,
 ) -> AuditedFiles:
     """Audit parts; the numbers are those of all rows in one file.
@@ -319,8 +320,8 @@ def audit_parts(
         What to audit.
     repair : CORD or Lift, optional
         A fitted repair; by default one is fitted on all parts.
-    groups : array_like, optional
-        The group of each row of all parts, as for `audit_files`.
+    groups, clusters : array_like, optional
+        The group and the cluster of each row of all parts, as for `audit_files`.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
     run : callable
@@ -342,5 +343,11 @@ def audit_parts(
     numbered = list(zip(inputs, firsts, strict=True))
     total, skipped = merge_audits(fitted, run(_AuditPart(readers, fitted, on_error), numbered))
     names = next((part.class_names for part in described if part.rows), None)
-    fitted_here = repair is None
-    return finish_audit(total, skipped, class_names=names, fitted_here=fitted_here, groups=groups)
+    return finish_audit(
+        total,
+        skipped,
+        class_names=names,
+        fitted_here=repair is None,
+        clusters=clusters,
+        groups=groups,
+    )
