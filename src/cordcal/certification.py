@@ -232,7 +232,12 @@ class Certificate(Record):
         """Return the same for rows whose confidence and prediction are known."""
         if self.by == "group":
             if groups is None:
-                raise InputError("groups", "is missing: certify had groups", "pass groups=")
+                raise InputError(
+                    "groups",
+                    "is missing: certify had groups",
+                    "pass {option}",
+                    option=("groups", "…"),
+                )
             threshold = {part.name: part.threshold for part in self.parts}
             names = group_names(groups, len(confidence))
             found, number = np.unique(names, return_inverse=True)
@@ -250,7 +255,10 @@ class Certificate(Record):
         _check_classes(matrix, self.n_classes)
         if self.needs_prediction and rows.prediction is None:
             raise InputError(
-                "prediction", "is missing: certify had predictions", "pass prediction="
+                "prediction",
+                "is missing: certify had predictions",
+                "pass {option}",
+                option=("prediction", "…"),
             )
         array = to_numpy(matrix)
         _row_sums(array)

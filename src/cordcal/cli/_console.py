@@ -411,6 +411,10 @@ BAD_INPUT = 2
 # Options whose names differ from the library's arguments.
 _OPTION_NAMES = {
     "calibrators": "--calibrator",
+    "clusters": "--cluster-column",
+    "groups": "--groups",
+    "ids": "--id-column",
+    "prefer": "--prefer",
     "evaluation": "--hold-out",
     "groups_column": "--groups",
     "labels_column": "--labels",
@@ -429,10 +433,11 @@ _OPTION_NAMES = {
 }
 # Arguments of the library that are one option with the file that has the column.
 _COLUMNS_OF_FILES = ("groups_column", "labels_column", "weights_column", "network_output")
-# Arguments that only the library has, and the function that has them.
+# Arguments that only the library has, and which function, if it has another name.
 _ONLY_IN_PYTHON = {
-    "examples": "cordcal.onnx.export",
-    "variants": "cordcal.llm.read_answers",
+    "examples": " to cordcal.onnx.export",
+    "prediction": "",
+    "variants": " to cordcal.llm.read_answers",
 }
 # Arguments of the library that are flags without a value here.
 _SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--keep none"}
@@ -508,13 +513,15 @@ def as_command_option(name: str, value: str, words: Sequence[str] = ()) -> str:
 
         return "--second-opinion" if value == OPINION else f"--context-columns {value}"
     if name in _ONLY_IN_PYTHON:
-        return f"{as_python_argument(name, value)} to {_ONLY_IN_PYTHON[name]} in Python"
+        return f"{as_python_argument(name, value)}{_ONLY_IN_PYTHON[name]} in Python"
     if name == "header":
         return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
     if name in _COLUMNS_OF_FILES and option in words[:-1]:
         file = parse_vector(words[words.index(option) + 1]).file
         value = value if file is None else f"{file}:{value}"
+    if value == "…":
+        return option
     if "*" in value:  # unquoted, a shell would expand it to file names
         value = shlex.quote(value)
     return _SWITCHES.get(name, f"{option} {value}")

@@ -196,6 +196,8 @@ def fit(
             )
         if calibrator is not None:
             _check_key(calibrator)
+        if repair not in (None, "cord", "lift"):
+            raise InputError("--repair", f"is {repair!r}", "write cord or lift")
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
         others = {"cluster_column": cluster_column, "id_column": id_column or columns.joined_by}
