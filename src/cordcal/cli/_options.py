@@ -45,18 +45,23 @@ InputOption = Annotated[
 ]
 PreserveOption = Annotated[
     str,
-    typer.Option("--preserve", help="How many top ranks the repair keeps: 1, k or ranking."),
+    typer.Option(
+        "--preserve",
+        metavar="1|K|ranking",
+        help="How many top ranks the repair keeps: 1, k or ranking.",
+    ),
 ]
 RuleOption = Annotated[
     str,
     typer.Option(
         "--rule",
+        metavar="argmax|learnt|WEIGHTS",
         help="How probabilities predict: argmax, learnt (one weight per class, for models trained "
         "with class weights), or the weights, as in 1,19.",
     ),
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write an HTML report to this file.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report to this file.")
 ]
 GroupsOption = Annotated[
     str | None,
@@ -135,7 +140,9 @@ SchedulerOption = Annotated[
 ]
 OriginalOption = Annotated[
     str | None,
-    typer.Option("--original", help="File of the classifier's scores; - reads stdin."),
+    typer.Option(
+        "--original", metavar="FILE", help="File of the classifier's scores; - reads stdin."
+    ),
 ]
 
 
@@ -185,11 +192,15 @@ class InputOptions:
 
     key: Annotated[
         str | None,
-        typer.Option("--key", help="Key or list column of the scores."),
+        typer.Option("--key", metavar="NAME", help="Key or list column of the scores."),
     ] = None
     columns: Annotated[
         str | None,
-        typer.Option("--columns", help="Columns of the scores, one per class: a,b,… or 'score_*'."),
+        typer.Option(
+            "--columns",
+            metavar="NAMES",
+            help="Columns of the scores, one per class: a,b,… or 'score_*'.",
+        ),
     ] = None
     class_names: Annotated[
         str | None,
@@ -219,10 +230,16 @@ class InputOptions:
         ),
     ] = None
     decimal: Annotated[
-        str | None, typer.Option("--decimal", help="Decimal separator of text files: . or a comma.")
+        str | None,
+        typer.Option(
+            "--decimal", metavar=".|,", help="Decimal separator of text files: . or a comma."
+        ),
     ] = None
     encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files, by default UTF-8.")
+        str | None,
+        typer.Option(
+            "--encoding", metavar="NAME", help="Encoding of text files, by default UTF-8."
+        ),
     ] = None
 
     def used(self) -> dict[str, str]:
@@ -408,6 +425,17 @@ class Command(TyperCommand):
         option: Any = super().get_help_option(ctx)
         option.callback = _when_requested
         return option
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the exit codes, wrapped, and the examples, unbroken, to be copied."""
+        paragraphs = (self.epilog or "").split("\n\n")
+        with formatter.indentation():
+            for paragraph in paragraphs:
+                formatter.write_paragraph()
+                if paragraph.startswith("Example: "):
+                    formatter.write(f"  {paragraph}\n")
+                else:
+                    formatter.write_text(paragraph)
 
 
 class Group(TyperGroup):

@@ -72,6 +72,7 @@ def apply(
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
             help="Output file; its suffix selects the format: npz, npy, csv, jsonl, parquet, "
             "feather or arrow. A folder if the input is in parts; - prints CSV.",
         ),
@@ -79,7 +80,9 @@ def apply(
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option("--direct", help="With --original: your calibrator's probabilities."),
+        typer.Option(
+            "--direct", metavar="FILE", help="With --original: your calibrator's probabilities."
+        ),
     ] = None,
     add: Annotated[
         list[str] | None,
@@ -107,6 +110,7 @@ def apply(
         int | None,
         typer.Option(
             "--decimals",
+            metavar="NUMBER",
             help="Round for display: the decimals sum to one and keep the prediction on top. "
             "Small classes become zero; not for metrics.",
         ),

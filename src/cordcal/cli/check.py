@@ -79,11 +79,10 @@ def check(
         str | None,
         typer.Option(
             "--original",
+            metavar="FILE",
             help="The classifier's scores, for the share of predictions changed (tpcr).",
         ),
     ] = None,
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     most: Annotated[
         list[str] | None,
         typer.Option("--max", metavar="NAME=VALUE", help="A metric and its largest allowed value."),
@@ -96,11 +95,14 @@ def check(
     ] = None,
     groups: GroupsOption = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Baseline that an earlier check wrote.")
+        Path | None,
+        typer.Option("--baseline", metavar="FILE", help="Baseline that an earlier check wrote."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a baseline for later checks to this file."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a baseline for later checks to this file."
+        ),
     ] = None,
     id_column: Annotated[
         str | None,
@@ -118,6 +120,7 @@ def check(
         str | None,
         typer.Option(
             "--model",
+            metavar="FILE",
             help="Model file behind the probabilities, to record its digest and to predict by its "
             "rule, if it has one.",
         ),
@@ -134,7 +137,7 @@ def check(
         str | None,
         typer.Option(
             "--certify",
-            metavar="QUESTION",
+            metavar="violated|renewed",
             help="With --model: fail if the model's certificate is violated, or (renewed) unless "
             "these rows certify it again.",
         ),
@@ -143,10 +146,13 @@ def check(
         list[Path] | None,
         typer.Option(
             "--report",
+            metavar="FILE",
             help="Write the results to this file: an HTML page, or JUnit XML (.xml); both if "
             "repeated.",
         ),
     ] = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:

@@ -95,31 +95,36 @@ def fit(
     calibrator: Annotated[
         str | None,
         typer.Option(
-            "--calibrator", help="Key of the calibrator; by default a blend, repaired by lift."
+            "--calibrator",
+            metavar="KEY",
+            help="Key of the calibrator; by default a blend, repaired by lift.",
         ),
     ] = None,
     repair: Annotated[
         str | None,
-        typer.Option("--repair", help="cord (the default with --calibrator) or lift."),
+        typer.Option(
+            "--repair", metavar="cord|lift", help="cord (the default with --calibrator) or lift."
+        ),
     ] = None,
     prefer: Annotated[
         str | None,
         typer.Option(
             "--prefer",
+            metavar="confidence|likelihood",
             help="What lift keeps where labels speak against a prediction: confidence (the "
             "default) or likelihood.",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
-        "model.safetensors"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to write.")
+    ] = Path("model.safetensors"),
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option("--direct", help="Your own calibrator's probabilities of these rows."),
+        typer.Option(
+            "--direct", metavar="FILE", help="Your own calibrator's probabilities of these rows."
+        ),
     ] = None,
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
     context_columns: ContextColumnsOption = None,
@@ -142,6 +147,8 @@ def fit(
     ] = None,
     groups: CertifyGroupsOption = None,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,

@@ -36,7 +36,9 @@ def info(
     inputs: InputOptions = DEFAULT_INPUTS,
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="Write the model card of a model file (Markdown)."),
+        typer.Option(
+            "--report", metavar="FILE", help="Write the model card of a model file (Markdown)."
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,

@@ -54,7 +54,9 @@ StateArgument = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", help="Model file, if the files hold the classifier's scores; it is applied."
+        "--model",
+        metavar="FILE",
+        help="Model file, if the files hold the classifier's scores; it is applied.",
     ),
 ]
 
@@ -104,10 +106,10 @@ def init(
     ],
     baseline: Annotated[
         str,
-        typer.Option("--baseline", help="Probabilities of rows that were not used to fit."),
+        typer.Option(
+            "--baseline", metavar="FILE", help="Probabilities of rows that were not used to fit."
+        ),
     ],
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     model: ModelOption = None,
     confidence: Annotated[
         str,
@@ -118,10 +120,14 @@ def init(
     tolerance: Annotated[
         float,
         typer.Option(
-            "--tolerance", help="How far confidence and share of right predictions may differ."
+            "--tolerance",
+            metavar="NUMBER",
+            help="How far confidence and share of right predictions may differ.",
         ),
     ] = 0.02,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     force: ForceOption = False,
 ) -> None:
     """Begin to watch a model: store what its outputs look like now.
@@ -173,11 +179,9 @@ def add(
     new: Annotated[
         list[str],
         typer.Argument(
-            metavar="NEW...", help="What `apply` wrote, or scores with --model; a batch per file."
+            metavar="NEW", help="What `apply` wrote, or scores with --model; a batch per file."
         ),
     ],
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     model: ModelOption = None,
     id_column: Annotated[
         str | None,
@@ -185,6 +189,8 @@ def add(
     ] = None,
     groups: GroupsOption = None,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the outputs of a night, with labels or without, and print the verdict."""
