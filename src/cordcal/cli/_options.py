@@ -15,8 +15,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cordcal._errors import InputError
-from cordcal.cli._console import VERBOSITY, echo, problem_from_interrupt, report_problem
+from cordcal.cli._console import VERBOSITY, echo
 from cordcal.cli._files import check_files
+from cordcal.cli._problems import problem_from_interrupt, report_problem
 from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ IdColumnOption = Annotated[
     typer.Option(
         "--id-column",
         metavar="NAME",
-        help="Column or key that identifies rows; of a second opinion by default id.",
+        help="Column or key that identifies rows; by default id in a second opinion, the scores "
+        "in a baseline.",
     ),
 ]
 StrictOption = Annotated[

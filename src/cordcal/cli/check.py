@@ -29,6 +29,7 @@ from cordcal.cli._options import (
     ContextOptions,
     ForceOption,
     GroupsOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -104,15 +105,7 @@ def check(
             "--output", "-o", metavar="FILE", help="Write a baseline for later checks to this file."
         ),
     ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            "--id-column",
-            metavar="NAME",
-            help="Column or key that identifies the rows: in baselines, by default their scores; "
-            "in a second opinion, by default id.",
-        ),
-    ] = None,
+    id_column: IdColumnOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,

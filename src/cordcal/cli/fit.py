@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -159,7 +161,6 @@ def fit(
     calibrator.
     """
     import cordcal
-    from cordcal._validation.caveats import CaveatWarning
     from cordcal.files.columns import as_patterns
     from cordcal.repair.prediction_rule import check_rule
 
@@ -233,10 +234,7 @@ def fit(
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {calibration.path}")
-        _warn_about_caveats(calibration, rows, by_argmax=rule == "argmax")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, rows, calibrator, options)
+        model, measures = _calibrator(calibration, rows, calibrator, options)
         if later_rows is not None:
             by, others = later_rows.parts, later_rows.others()
             model.certify(later_rows.scores, later_rows.labels, error, by=by, **others)
@@ -421,6 +419,7 @@ def _calibrator(
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
+    from cordcal._validation.caveats import CaveatWarning
     from cordcal.calibrators.crossfit import FOLDS
     from cordcal.evaluate.held_out import measure_held_out
 
@@ -432,39 +431,42 @@ def _calibrator(
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
         weights = calibration.weights
-        model = new().fit(rows.scores, rows.labels, sample_weight=weights, **rows.others())
+        with _warnings_about(calibration.path):
+            model = new().fit(rows.scores, rows.labels, sample_weight=weights, **rows.others())
         try:
-            measures = measure_held_out(
-                new,
-                rows.scores,
-                rows.labels,
-                input=calibration.kind,
-                sample_weight=weights,
-                clusters=rows.clusters,
-                context=rows.context,
-                progress=advance,
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CaveatWarning)  # of the same rows
+                measures = measure_held_out(
+                    new,
+                    rows.scores,
+                    rows.labels,
+                    input=calibration.kind,
+                    sample_weight=weights,
+                    clusters=rows.clusters,
+                    context=rows.context,
+                    progress=advance,
+                )
         except ValueError as error:
             echo_error(f"not evaluated on held-out rows: without them, {error}")
             return model, None
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, rows: Rows, *, by_argmax: bool) -> None:
-    """Warn of scores, labels and context that look like a mistake, naming the file."""
-    from cordcal._validation.caveats import context_caveats, find_caveats
-    from cordcal._validation.context import ContextValues
-    from cordcal._validation.scores import CheckedScores
+@contextmanager
+def _warnings_about(path: str) -> Iterator[None]:
+    """Name the file in warnings of scores, labels and context that look like a mistake."""
+    from cordcal._validation.caveats import CaveatWarning
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit gives the other warnings
-        original = CheckedScores.from_scores(rows.scores, calibration.kind, fitting=True)
-    labels, weights = rows.labels, calibration.weights
-    caveats = find_caveats(original, labels, weights, calibration.class_names, by_argmax=by_argmax)
-    columns = ContextValues(rows.context or {})
-    caveats += context_caveats(columns, original.prediction, labels, weights)
-    for caveat in caveats:
-        echo_error(f"cordcal: warning: {calibration.path}: {caveat.sentence}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CaveatWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, CaveatWarning):
+            echo_error(f"cordcal: warning: {path}: {warning.message}")
+        else:
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def _check_key(calibrator: str) -> None:
