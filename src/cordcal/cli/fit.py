@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
-    from cordcal.repair import CORD, ConfidenceGap, ContextEffect
+    from cordcal.repair import CORD, ConfidenceGap
 
 # Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
@@ -243,24 +243,33 @@ def fit(
     if measures is not None:
         model.measured_ = measures.for_file()
     cordcal.save(model, output, overwrite=force)
-    construction = model.construction_
     if json:
-        held_out = None if measures is None else measures.to_dict()
-        gap = getattr(model, "confidence_", None)
-        content = {
-            "construction": construction.to_dict(),
-            "held_out": held_out,
-            "confidence": None if gap is None else gap.to_dict(),
-            "certificate": None if error is None else model.certificate_.to_dict(),
-            "context": [effect.to_dict() for effect in _effects(model)],
-        }
-        show_json({"model": str(output), **content})
+        show_json({"model": str(output), **_as_dict(model, measures)})
         return
-    echo_debug(repr(construction))
     from cordcal.report.terminal import LabelledLines
 
+    echo_debug(repr(model.construction_))
+    show(LabelledLines(_describe(model, measures, output)))
+
+
+def _as_dict(model: Any, measures: HeldOutMeasures | None) -> dict[str, Any]:
+    """Return what is known of a model as plain Python values; None where it has no such part."""
+    effects = model.context_effects() if hasattr(model, "context_effects") else ()
+    parts = {
+        "construction": model.construction_,
+        "held_out": measures,
+        "confidence": getattr(model, "confidence_", None),
+        "certificate": getattr(model, "certificate_", None),
+    }
+    content = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+    return {**content, "context": [effect.to_dict() for effect in effects]}
+
+
+def _describe(model: Any, measures: HeldOutMeasures | None, output: Path) -> list[tuple[str, str]]:
+    """Return labels and texts: what was fitted, what it is worth, and where it is."""
+    construction, certificate = model.construction_, getattr(model, "certificate_", None)
     rows, alone = construction.n, construction.n_changed
-    lines = [
+    return [
         ("Fitted on", f"{rows:,} rows × {construction.n_classes:,} classes"),
         (
             "Predictions changed",
@@ -270,22 +279,16 @@ def fit(
         *([] if measures is None else describe_held_out(measures)),
         *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
-        *([] if error is None else describe_certificate(model.certificate_)),
+        *([] if certificate is None else describe_certificate(certificate)),
         *_describe_context(model, output),
         ("Model", str(output)),
     ]
-    show(LabelledLines(lines))
 
 
 def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     """Return labels and texts: the promise, then each part, then the caveats."""
     first, *others = str(certificate).splitlines()
     return [("May go through", first), *(("", line) for line in others)]
-
-
-def _effects(model: Any) -> tuple[ContextEffect, ...]:
-    """Return the effects of a model's context; none of a repair alone."""
-    return model.context_effects() if hasattr(model, "context_effects") else ()
 
 
 def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
