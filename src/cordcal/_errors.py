@@ -34,13 +34,15 @@ def as_python_argument(name: str, value: str) -> str:
     'header=True or False'
     >>> as_python_argument("context", "month")
     "context['month']"
+    >>> as_python_argument("groups", "…")
+    'groups=…'
     """
     if name == "context":  # one of its columns
         return f"context[{value!r}]"
     if name == "max":
         measure, _, limit = value.partition("=")
         return f'Gate("{measure}", {limit})'
-    is_literal = value.split(" or ")[0] in ("True", "False") or value.isdigit()
+    is_literal = value.split(" or ")[0] in ("True", "False", "…") or value.isdigit()
     if name == "fitted_repair":  # a variable; for the command it is the file of a model
         return f"repair={value}"
     return f"{name}={value}" if is_literal else f'{name}="{value}"'

@@ -233,7 +233,12 @@ class Certificate(StoredRecord):
         """Return the same for rows whose confidence and prediction are known."""
         if self.by == "group":
             if groups is None:
-                raise InputError("groups", "is missing: certify had groups", "pass groups=")
+                raise InputError(
+                    "groups",
+                    "is missing: certify had groups",
+                    "pass {option}",
+                    option=("groups", "…"),
+                )
             threshold = {part.name: part.threshold for part in self.parts}
             names = group_names(groups, len(confidence))
             found, number = np.unique(names, return_inverse=True)
@@ -251,7 +256,10 @@ class Certificate(StoredRecord):
         _check_classes(matrix, self.n_classes)
         if self.needs_prediction and rows.prediction is None:
             raise InputError(
-                "prediction", "is missing: certify had predictions", "pass prediction="
+                "prediction",
+                "is missing: certify had predictions",
+                "pass {option}",
+                option=("prediction", "…"),
             )
         array = to_numpy(matrix)
         _row_sums(array)

@@ -48,7 +48,8 @@ def test_help_is_readable_on_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = call(*command.split(), "--help")[1].splitlines()
-    assert max(map(len, lines)) <= 80
+    # A terminal folds an example, which is copied whole.
+    assert max(len(line) for line in lines if "Example: " not in line) <= 80
     options = lines[lines.index("Options:") + 1 :]
     options = options[: options.index("")] if "" in options else options
     names = " ".join(line for line in options if line[2] == "-")

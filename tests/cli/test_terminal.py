@@ -120,3 +120,12 @@ def test_formulas_for_a_spreadsheet(
             header, *rows = csv.reader(file)
         assert header[3:] == [f"p_{name}" for name in names]  # no cell of formulas
         assert {row[1] for row in rows} == {mark + name for name in names}
+
+
+def test_examples_in_the_help_are_unbroken(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied from a narrow terminal, an example runs."""
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = call("monitor", "add", "--help")
+    example = "Example: cordcal monitor add state.monitor tonight.csv --columns 'p*' --id-column id"
+    assert example in [line.strip() for line in out.splitlines()]
+    assert max(map(len, out.partition("Example")[0].splitlines())) <= 60

@@ -77,8 +77,13 @@ def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
             },
         ),
         (
-            ("compare", "s.npz", "--preserve", "9"),
-            {"option": "--preserve", "reason": "is 9 but there are 3 classes", "rows": []},
+            ("compare", "s.npz", "--hold-out", "2"),
+            {
+                "option": "--hold-out",
+                "reason": "is 2.0",
+                "hint": "pass a share between 0 and 1, or separate rows",
+                "rows": [],
+            },
         ),
         (("apply", "m", "s.npz", "--decimals", "few"), {"option": "--decimals", "argument": None}),
         (("compare", "nowhere.npz"), {"argument": "nowhere.npz", "reason": "does not exist"}),

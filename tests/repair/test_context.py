@@ -335,7 +335,7 @@ def test_effects_describe_the_confidence(fitted) -> None:
 
 def test_exports_refuse_context(fitted, tmp_path) -> None:
     pytest.importorskip("onnx")
-    with pytest.raises(InputError, match="was fitted with context="):
+    with pytest.raises(InputError, match="was fitted with context, which exports do not take"):
         cordcal.onnx.export(fitted, tmp_path / "model.onnx")
 
 
@@ -343,7 +343,7 @@ def test_torch_modules_refuse_context(fitted) -> None:
     pytest.importorskip("torch")
     from cordcal.torch import PreservingModule
 
-    with pytest.raises(InputError, match="was fitted with context="):
+    with pytest.raises(InputError, match="was fitted with context, which exports do not take"):
         PreservingModule(fitted)
 
 

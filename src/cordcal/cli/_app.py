@@ -28,18 +28,20 @@ from cordcal.cli import (
 )
 from cordcal.cli._console import (
     VERBOSITY,
-    as_command_option,
     discard,
     echo,
     echo_error,
     echo_traceback,
-    problem_from_error,
-    problem_from_usage,
-    report_problem,
     standard_streams,
     writing,
 )
 from cordcal.cli._options import print_help
+from cordcal.cli._problems import (
+    as_command_option,
+    problem_from_error,
+    problem_from_usage,
+    report_problem,
+)
 from cordcal.cli.plugins import CommandGroup
 
 BUG = 70  # EX_SOFTWARE of sysexits.h

@@ -15,8 +15,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cordcal._errors import InputError
-from cordcal.cli._console import VERBOSITY, echo, problem_from_interrupt, report_problem
+from cordcal.cli._console import VERBOSITY, echo
 from cordcal.cli._files import check_files
+from cordcal.cli._problems import problem_from_interrupt, report_problem
 from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
@@ -45,18 +46,23 @@ InputOption = Annotated[
 ]
 PreserveOption = Annotated[
     str,
-    typer.Option("--preserve", help="How many top ranks the repair keeps: 1, k or ranking."),
+    typer.Option(
+        "--preserve",
+        metavar="1|K|ranking",
+        help="How many top ranks the repair keeps: 1, k or ranking.",
+    ),
 ]
 RuleOption = Annotated[
     str,
     typer.Option(
         "--rule",
+        metavar="argmax|learnt|WEIGHTS",
         help="How probabilities predict: argmax, learnt (one weight per class, for models trained "
         "with class weights), or the weights, as in 1,19.",
     ),
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write an HTML report to this file.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report to this file.")
 ]
 GroupsOption = Annotated[
     str | None,
@@ -109,7 +115,8 @@ IdColumnOption = Annotated[
     typer.Option(
         "--id-column",
         metavar="NAME",
-        help="Column or key that identifies rows; of a second opinion by default id.",
+        help="Column or key that identifies rows; by default id in a second opinion, the scores "
+        "in a baseline.",
     ),
 ]
 StrictOption = Annotated[
@@ -135,7 +142,9 @@ SchedulerOption = Annotated[
 ]
 OriginalOption = Annotated[
     str | None,
-    typer.Option("--original", help="File of the classifier's scores; - reads stdin."),
+    typer.Option(
+        "--original", metavar="FILE", help="File of the classifier's scores; - reads stdin."
+    ),
 ]
 
 
@@ -219,10 +228,16 @@ class InputOptions:
         ),
     ] = None
     decimal: Annotated[
-        str | None, typer.Option("--decimal", help="Decimal separator of text files: . or a comma.")
+        str | None,
+        typer.Option(
+            "--decimal", metavar=".|,", help="Decimal separator of text files: . or a comma."
+        ),
     ] = None
     encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files, by default UTF-8.")
+        str | None,
+        typer.Option(
+            "--encoding", metavar="NAME", help="Encoding of text files, by default UTF-8."
+        ),
     ] = None
 
     def used(self) -> dict[str, str]:
@@ -405,6 +420,17 @@ class Command(TyperCommand):
         option: Any = super().get_help_option(ctx)
         option.callback = _when_requested
         return option
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the exit codes, wrapped, and the examples, unbroken, to be copied."""
+        paragraphs = (self.epilog or "").split("\n\n")
+        with formatter.indentation():
+            for paragraph in paragraphs:
+                formatter.write_paragraph()
+                if paragraph.startswith("Example: "):
+                    formatter.write(f"  {paragraph}\n")
+                else:
+                    formatter.write_text(paragraph)
 
 
 class Group(TyperGroup):

@@ -36,7 +36,7 @@ def answers(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Files, folders or patterns: replies of APIs, samples of lm-evaluation-harness, "
             "logs of Inspect, plain lines.",
         ),
@@ -61,7 +61,9 @@ def answers(
     ] = None,
     options: Annotated[
         str | None,
-        typer.Option("--options", help="Options of all questions, as in ABCD or yes,no."),
+        typer.Option(
+            "--options", metavar="LIST", help="Options of all questions, as in ABCD or yes,no."
+        ),
     ] = None,
     labels: Annotated[
         str | None,

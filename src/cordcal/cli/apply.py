@@ -71,6 +71,7 @@ def apply(
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
             help="Output file; its suffix selects the format: npz, npy, csv, jsonl, parquet, "
             "feather or arrow. A folder if the input is in parts; - prints CSV.",
         ),
@@ -78,7 +79,9 @@ def apply(
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option("--direct", help="With --original: your calibrator's probabilities."),
+        typer.Option(
+            "--direct", metavar="FILE", help="With --original: your calibrator's probabilities."
+        ),
     ] = None,
     add: Annotated[
         list[str] | None,
@@ -114,6 +117,7 @@ def apply(
         int | None,
         typer.Option(
             "--decimals",
+            metavar="NUMBER",
             help="Round for display: the decimals sum to one and keep the prediction on top. "
             "Small classes become zero; not for metrics.",
         ),

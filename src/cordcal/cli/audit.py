@@ -70,22 +70,29 @@ def register(app: typer.Typer) -> None:
 )
 def audit(
     original: Annotated[
-        str, typer.Option("--original", help="File of the classifier's scores; - reads stdin.")
+        str,
+        typer.Option(
+            "--original", metavar="FILE", help="File of the classifier's scores; - reads stdin."
+        ),
     ],
     direct: Annotated[
-        str, typer.Option("--direct", help="The calibrator's probabilities of the same rows.")
+        str,
+        typer.Option(
+            "--direct", metavar="FILE", help="The calibrator's probabilities of the same rows."
+        ),
     ],
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
+            metavar="FILE",
             help="Model file of a repair fitted on other rows; by default one is fitted here.",
         ),
     ] = None,
     cluster_column: ClusterColumnOption = None,
     groups: GroupsOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,

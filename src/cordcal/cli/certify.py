@@ -52,7 +52,9 @@ def certify(
     scores: Annotated[
         str, typer.Argument(help="Labelled scores of rows that the model was not fitted on.")
     ],
-    model: Annotated[str, typer.Option("--model", help="The model file; the result is stored.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="FILE", help="The model file; the result is stored.")
+    ],
     error: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +88,7 @@ def certify(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Find the predictions that may go through with few errors, and store it in the model."""
+    """Find which predictions may go through with few errors, and store it in the model file."""
     import cordcal
     from cordcal.cli.fit import describe_certificate
     from cordcal.report.terminal import LabelledLines

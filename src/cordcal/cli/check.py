@@ -30,6 +30,7 @@ from cordcal.cli._options import (
     ContextOptions,
     ForceOption,
     GroupsOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -80,11 +81,10 @@ def check(
         str | None,
         typer.Option(
             "--original",
+            metavar="FILE",
             help="The classifier's scores, for the share of predictions changed (tpcr).",
         ),
     ] = None,
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     most: Annotated[
         list[str] | None,
         typer.Option("--max", metavar="NAME=VALUE", help="A metric and its largest allowed value."),
@@ -97,21 +97,16 @@ def check(
     ] = None,
     groups: GroupsOption = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Baseline that an earlier check wrote.")
+        Path | None,
+        typer.Option("--baseline", metavar="FILE", help="Baseline that an earlier check wrote."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a baseline for later checks to this file."),
-    ] = None,
-    id_column: Annotated[
-        str | None,
         typer.Option(
-            "--id-column",
-            metavar="NAME",
-            help="Column or key that identifies the rows: in baselines, by default their scores; "
-            "in a second opinion, by default id.",
+            "--output", "-o", metavar="FILE", help="Write a baseline for later checks to this file."
         ),
     ] = None,
+    id_column: IdColumnOption = None,
     cluster_column: ClusterColumnOption = None,
     context_columns: ContextColumnsOption = None,
     second_opinion: SecondOpinionOption = None,
@@ -119,6 +114,7 @@ def check(
         str | None,
         typer.Option(
             "--model",
+            metavar="FILE",
             help="Model file behind the probabilities, to record its digest and to predict by its "
             "rule, if it has one.",
         ),
@@ -135,7 +131,7 @@ def check(
         str | None,
         typer.Option(
             "--certify",
-            metavar="QUESTION",
+            metavar="violated|renewed",
             help="With --model: fail if the model's certificate is violated, or (renewed) unless "
             "these rows certify it again.",
         ),
@@ -144,10 +140,13 @@ def check(
         list[Path] | None,
         typer.Option(
             "--report",
+            metavar="FILE",
             help="Write the results to this file: an HTML page, or JUnit XML (.xml); both if "
             "repeated.",
         ),
     ] = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:

@@ -69,6 +69,7 @@ def compare(
         list[str] | None,
         typer.Option(
             "--calibrator",
+            metavar="KEY",
             help="Keys, such as ts,svs; or all.",
         ),
     ] = None,

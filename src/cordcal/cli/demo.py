@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     report: Annotated[
-        Path, typer.Option("--report", help="HTML report to write; replaced on every run.")
+        Path,
+        typer.Option(
+            "--report", metavar="FILE", help="HTML report to write; replaced on every run."
+        ),
     ] = Path("cordcal-demo.html"),
     json: JsonOption = False,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.loop import OnError
     from cordcal.preserving import PreservingCalibrator
-    from cordcal.repair import CORD, ConfidenceGap, ContextEffect
+    from cordcal.repair import CORD, ConfidenceGap
 
 # Suffixes that would be misleading for a model file, such as those of score files.
 _OTHER_SUFFIXES = (
@@ -95,31 +97,36 @@ def fit(
     calibrator: Annotated[
         str | None,
         typer.Option(
-            "--calibrator", help="Key of the calibrator; by default a blend, repaired by lift."
+            "--calibrator",
+            metavar="KEY",
+            help="Key of the calibrator; by default a blend, repaired by lift.",
         ),
     ] = None,
     repair: Annotated[
         str | None,
-        typer.Option("--repair", help="cord (the default with --calibrator) or lift."),
+        typer.Option(
+            "--repair", metavar="cord|lift", help="cord (the default with --calibrator) or lift."
+        ),
     ] = None,
     prefer: Annotated[
         str | None,
         typer.Option(
             "--prefer",
+            metavar="confidence|likelihood",
             help="What lift keeps where labels speak against a prediction: confidence (the "
             "default) or likelihood.",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
-        "model.safetensors"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to write.")
+    ] = Path("model.safetensors"),
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option("--direct", help="Your own calibrator's probabilities of these rows."),
+        typer.Option(
+            "--direct", metavar="FILE", help="Your own calibrator's probabilities of these rows."
+        ),
     ] = None,
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
     context_columns: ContextColumnsOption = None,
@@ -142,6 +149,8 @@ def fit(
     ] = None,
     groups: CertifyGroupsOption = None,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -152,7 +161,6 @@ def fit(
     calibrator.
     """
     import cordcal
-    from cordcal._validation.caveats import CaveatWarning
     from cordcal.files.columns import as_patterns
     from cordcal.repair.prediction_rule import check_rule
 
@@ -196,6 +204,8 @@ def fit(
             )
         if calibrator is not None:
             _check_key(calibrator)
+        if repair not in (None, "cord", "lift"):
+            raise InputError("--repair", f"is {repair!r}", "write cord or lift")
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
         others = {"cluster_column": cluster_column, "id_column": id_column or columns.joined_by}
@@ -224,10 +234,7 @@ def fit(
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {calibration.path}")
-        _warn_about_caveats(calibration, rows, by_argmax=rule == "argmax")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CaveatWarning)  # printed above, with the file's name
-            model, measures = _calibrator(calibration, rows, calibrator, options)
+        model, measures = _calibrator(calibration, rows, calibrator, options)
         if later_rows is not None:
             by, others = later_rows.parts, later_rows.others()
             model.certify(later_rows.scores, later_rows.labels, error, by=by, **others)
@@ -236,24 +243,33 @@ def fit(
     if measures is not None:
         model.measured_ = measures.for_file()
     cordcal.save(model, output, overwrite=force)
-    construction = model.construction_
     if json:
-        held_out = None if measures is None else measures.to_dict()
-        gap = getattr(model, "confidence_", None)
-        content = {
-            "construction": construction.to_dict(),
-            "held_out": held_out,
-            "confidence": None if gap is None else gap.to_dict(),
-            "certificate": None if error is None else model.certificate_.to_dict(),
-            "context": [effect.to_dict() for effect in _effects(model)],
-        }
-        show_json({"model": str(output), **content})
+        show_json({"model": str(output), **_as_dict(model, measures)})
         return
-    echo_debug(repr(construction))
     from cordcal.report.terminal import LabelledLines
 
+    echo_debug(repr(model.construction_))
+    show(LabelledLines(_describe(model, measures, output)))
+
+
+def _as_dict(model: Any, measures: HeldOutMeasures | None) -> dict[str, Any]:
+    """Return what is known of a model as plain Python values; None where it has no such part."""
+    effects = model.context_effects() if hasattr(model, "context_effects") else ()
+    parts = {
+        "construction": model.construction_,
+        "held_out": measures,
+        "confidence": getattr(model, "confidence_", None),
+        "certificate": getattr(model, "certificate_", None),
+    }
+    content = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+    return {**content, "context": [effect.to_dict() for effect in effects]}
+
+
+def _describe(model: Any, measures: HeldOutMeasures | None, output: Path) -> list[tuple[str, str]]:
+    """Return labels and texts: what was fitted, what it is worth, and where it is."""
+    construction, certificate = model.construction_, getattr(model, "certificate_", None)
     rows, alone = construction.n, construction.n_changed
-    lines = [
+    return [
         ("Fitted on", f"{rows:,} rows × {construction.n_classes:,} classes"),
         (
             "Predictions changed",
@@ -263,22 +279,16 @@ def fit(
         *([] if measures is None else describe_held_out(measures)),
         *_describe_confidence(getattr(model, "confidence_", None)),
         *([] if model.rule_ is None else [("Rule", _describe_rule(model))]),
-        *([] if error is None else describe_certificate(model.certificate_)),
+        *([] if certificate is None else describe_certificate(certificate)),
         *_describe_context(model, output),
         ("Model", str(output)),
     ]
-    show(LabelledLines(lines))
 
 
 def describe_certificate(certificate: Certificate) -> list[tuple[str, str]]:
     """Return labels and texts: the promise, then each part, then the caveats."""
     first, *others = str(certificate).splitlines()
     return [("May go through", first), *(("", line) for line in others)]
-
-
-def _effects(model: Any) -> tuple[ContextEffect, ...]:
-    """Return the effects of a model's context; none of a repair alone."""
-    return model.context_effects() if hasattr(model, "context_effects") else ()
 
 
 def _describe_context(model: Any, output: Path) -> list[tuple[str, str]]:
@@ -412,6 +422,7 @@ def _calibrator(
 ) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
+    from cordcal._validation.caveats import CaveatWarning
     from cordcal.calibrators.crossfit import FOLDS
     from cordcal.evaluate.held_out import measure_held_out
 
@@ -423,40 +434,42 @@ def _calibrator(
     with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
         weights = calibration.weights
-        model = new().fit(rows.scores, rows.labels, sample_weight=weights, **rows.others())
+        with _warnings_about(calibration.path):
+            model = new().fit(rows.scores, rows.labels, sample_weight=weights, **rows.others())
         try:
-            measures = measure_held_out(
-                new,
-                rows.scores,
-                rows.labels,
-                input=calibration.kind,
-                sample_weight=weights,
-                clusters=rows.clusters,
-                context=rows.context,
-                progress=advance,
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CaveatWarning)  # of the same rows
+                measures = measure_held_out(
+                    new,
+                    rows.scores,
+                    rows.labels,
+                    input=calibration.kind,
+                    sample_weight=weights,
+                    clusters=rows.clusters,
+                    context=rows.context,
+                    progress=advance,
+                )
         except ValueError as error:
             echo_error(f"not evaluated on held-out rows: without them, {error}")
             return model, None
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, rows: Rows, *, by_argmax: bool) -> None:
-    """Warn of scores, labels and context that look like a mistake, naming the file."""
-    from cordcal._validation.context import ContextValues
-    from cordcal._validation.context_caveats import context_caveats
-    from cordcal._validation.data_caveats import find_caveats
-    from cordcal._validation.scores import CheckedScores
+@contextmanager
+def _warnings_about(path: str) -> Iterator[None]:
+    """Name the file in warnings of scores, labels and context that look like a mistake."""
+    from cordcal._validation.caveats import CaveatWarning
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit gives the other warnings
-        original = CheckedScores.from_scores(rows.scores, calibration.kind, fitting=True)
-    labels, weights = rows.labels, calibration.weights
-    caveats = find_caveats(original, labels, weights, calibration.class_names, by_argmax=by_argmax)
-    columns = ContextValues(rows.context or {})
-    caveats += context_caveats(columns, original.prediction, labels, weights)
-    for caveat in caveats:
-        echo_error(f"cordcal: warning: {calibration.path}: {caveat.sentence}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CaveatWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, CaveatWarning):
+            echo_error(f"cordcal: warning: {path}: {warning.message}")
+        else:
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def _check_key(calibrator: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal._errors import printable
-from cordcal.cli._console import echo, show, show_json
+from cordcal.cli._console import echo, echo_info, show, show_json
 from cordcal.cli._files import check_output, check_suffix
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
@@ -36,7 +36,9 @@ def info(
     inputs: InputOptions = DEFAULT_INPUTS,
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="Write the model card of a model file (Markdown)."),
+        typer.Option(
+            "--report", metavar="FILE", help="Write the model card of a model file (Markdown)."
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -75,6 +77,7 @@ def _write_card(file: str, report: Path, *, force: bool) -> None:
     check_suffix(report, "a model card", ".md")
     check_output(report, force=force)
     write_text(report, model_card(file), overwrite=force)
+    echo_info(f"report: {report}")
 
 
 def _describe_state(path: str) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from cordcal.cli._options import (
     ForceOption,
     Group,
     GroupsOption,
+    IdColumnOption,
     InputOption,
     InputOptions,
     JsonOption,
@@ -61,7 +62,9 @@ StateArgument = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", help="Model file, if the files hold the classifier's scores; it is applied."
+        "--model",
+        metavar="FILE",
+        help="Model file, if the files hold the classifier's scores; it is applied.",
     ),
 ]
 
@@ -111,10 +114,10 @@ def init(
     ],
     baseline: Annotated[
         str,
-        typer.Option("--baseline", help="Probabilities of rows that were not used to fit."),
+        typer.Option(
+            "--baseline", metavar="FILE", help="Probabilities of rows that were not used to fit."
+        ),
     ],
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     model: ModelOption = None,
     confidence: Annotated[
         str,
@@ -125,10 +128,14 @@ def init(
     tolerance: Annotated[
         float,
         typer.Option(
-            "--tolerance", help="How far confidence and share of right predictions may differ."
+            "--tolerance",
+            metavar="NUMBER",
+            help="How far confidence and share of right predictions may differ.",
         ),
     ] = 0.02,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     force: ForceOption = False,
 ) -> None:
     """Begin to watch a model: store what its outputs look like now.
@@ -182,18 +189,15 @@ def add(
     new: Annotated[
         list[str],
         typer.Argument(
-            metavar="NEW...", help="What `apply` wrote, or scores with --model; a batch per file."
+            metavar="NEW", help="What `apply` wrote, or scores with --model; a batch per file."
         ),
     ],
-    inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     model: ModelOption = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option("--id-column", metavar="NAME", help="Column or key that identifies rows."),
-    ] = None,
+    id_column: IdColumnOption = None,
     groups: GroupsOption = None,
     cluster_column: ClusterColumnOption = None,
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the outputs of a night, with labels or without, and print the verdict."""

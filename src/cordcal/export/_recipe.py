@@ -294,13 +294,13 @@ def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[R
     if model.needs_prediction_:
         raise InputError(
             "model",
-            "was fitted with prediction=, and the scores alone do not determine such predictions",
+            "was fitted with predictions that the scores alone do not determine",
             "export a model whose predictions are the argmax of the scores",
         )
     if isinstance(model.repair_, Lift) and model.repair_.context_ is not None:
         raise InputError(
             "model",
-            "was fitted with context=, which exports do not take",
+            "was fitted with context, which exports do not take",
             "export a model fitted without it, or serve this one in Python",
         )
     rule, scalars = _rule_of(model.repair_)

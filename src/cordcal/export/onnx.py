@@ -197,7 +197,8 @@ def calibration_graph(
         raise InputError(
             "model",
             f"preserves {len(recipe.scalars)} ranks, but a graph can preserve at most {_MAX_RANKS}",
-            f"fit it with preserve={_MAX_RANKS} or less",
+            "fit it with {option} or less",
+            option=("preserve", str(_MAX_RANKS)),
         )
     check_rule_dtype(model.repair_.fitted_weights(), dtype)
     certificate = model.certificate_

@@ -749,8 +749,9 @@ class PreservingCalibrator(StoredModel):
             if self.needs_prediction_:
                 raise InputError(
                     "prediction",
-                    "is missing: fit had prediction=, so the predictions are not the argmax",
-                    "pass prediction=",
+                    "is missing: fit had predictions, which need not be the argmax",
+                    "pass {option}",
+                    option=("prediction", "…"),
                 )
             return np.asarray(scores.argmax(axis=1))
         return check_predictions(prediction, *scores.shape)

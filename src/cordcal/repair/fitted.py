@@ -117,8 +117,9 @@ def check_against_fit(
         if construction.prediction_given:
             raise InputError(
                 "prediction",
-                "is missing: fit had prediction=, so transform needs it too",
-                "pass prediction=",
+                "is missing: fit had predictions, so transform needs them too",
+                "pass {option}",
+                option=("prediction", "…"),
             )
         return None
     return check_predictions(prediction, rows, classes)
