@@ -4,6 +4,7 @@ import re
 import runpy
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 from docutils import nodes
@@ -54,6 +55,9 @@ numpydoc_xref_param_type = False
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+
+# MLflow warns that a model without an example was logged, and the page would name this machine.
+warnings.filterwarnings("ignore", module="mlflow")
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -168,7 +172,8 @@ def narrow_tables(app, docname, source):
     """Print the tables of the study and of the evidence small enough for a page."""
     if docname.startswith("results/"):
         table = re.compile(r"((?:^\|.*\n)+)", re.MULTILINE)
-        source[0] = table.sub(r"::::{div} study\n\1::::\n", source[0])
+        kind = "files" if docname == "results/evidence/files" else "study"
+        source[0] = table.sub(rf"::::{{div}} {kind}\n\1::::\n", source[0])
 
 
 def place_links(app, path, parent, source):

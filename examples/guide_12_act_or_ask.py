@@ -36,7 +36,7 @@ print(certificate)
 # The line is the error rate of the most confident rows, the dashed one the promise.  The
 # threshold, at the point, keeps a distance that the number of rows calls for.
 
-cordcal.plots.certificate(certificate)
+axes = cordcal.plots.certificate(certificate)
 
 # %%
 # The ids let `certify` refuse rows of the fit.  The certificate is stored in the model, and

@@ -16,6 +16,7 @@ will do, too).
 import os
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # this guide keeps its runs in a folder
 
 import tempfile

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
-import runpy
-import shutil
 import subprocess
 import sys
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators.registry import DISTRIBUTIONS
 from documents import ROOT, blocks, run_examples
 from surface import surface
 
 DOCS = ROOT / "docs"
+# Before any test registers another calibrator.
+KEYS = available()
 PAGES = sorted(
     path
     for path in DOCS.rglob("*.md")
@@ -115,6 +115,15 @@ def test_files_and_names_in_code_font_exist() -> None:
     assert counted > 10
 
 
+def test_pages_count_the_calibrators() -> None:
+    words = {20: "twenty", 14: "fourteen"}
+    ours, others = words[len(KEYS)], words[len(DISTRIBUTIONS)]
+    compare = (DOCS / "compare.md").read_text("utf-8")
+    assert f"| {ours}, and {others} more with `cordcal-study`" in compare
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"{ours} in cordcal, {others} more in `cordcal-study`" in changes
+
+
 def test_pages_name_no_machine() -> None:
     for path in [*DOCS.rglob("*.md"), *DOCS.rglob("*.py"), *GUIDES, ROOT / "README.md"]:
         if "_build" not in path.parts:
@@ -123,30 +132,6 @@ def test_pages_name_no_machine() -> None:
 
 def test_blocks_end_where_they_should() -> None:
     assert all("```" not in code for page in PAGES for code in blocks(page, "python"))
-
-
-# The tables that the account of the results contains.
-QUOTED = ("Fresh files", "Claims", "Certified shares", "Few errors", "Cases", "Recommendation")
-
-
-def test_tables_of_the_evidence_are_those_of_its_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    stored = DOCS / "results" / "evidence"
-    for path in stored.glob("*.csv"):
-        shutil.copy(path, tmp_path)
-    study = tomllib.loads((stored.parent / "evidence.toml").read_text("utf-8"))
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    runpy.run_path(str(ROOT / "benchmarks" / "evidence_tables.py"))["render"](study, tmp_path)
-    tables = (stored / "tables.md").read_text("utf-8")
-    assert (tmp_path / "tables.md").read_text("utf-8") == tables
-    account = (stored.parent / "README.md").read_text("utf-8")
-    sections = {part.partition("\n")[0]: part for part in tables.split("\n## ")[1:]}
-    assert len(sections) > 10
-    for name in QUOTED:
-        rows = sections[name].split("\n\n")[1]
-        assert rows in account, f"the account quotes another table than {name}"
 
 
 def test_options_keep_their_hyphens() -> None:
