@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cordcal.certification import Recheck
     from cordcal.evaluate.baseline import Baseline
     from cordcal.evaluate.gates import Checked, Gate, Verdict
-    from cordcal.evaluate.results import FileDigest
+    from cordcal.evaluate.results.report import FileDigest
     from cordcal.files import Scores
     from cordcal.report.html import Certificate, GateLine
 
