@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cordcal import calibrators, metrics
-from cordcal.calibrators.adapters import Imported
 from cordcal_study import read_study, run_study
 from cordcal_study.chapters import Chapter
+from cordcal_study.imports import Imported
 from extensions import TRUE_MASS, Tilt, write_soft_maps
 
 REGISTERED = """
@@ -91,6 +91,7 @@ def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
             'has no class; add class = … (the place of a class, "module:Class")',
         ),
         ('[calibrator.mine]\nclass = "os:sep"', "predict_proba"),
+        ('[calibrator.mine]\nclass = "soft_maps:Soft(share=1)"', "a line for each parameter"),
     ],
 )
 def test_tables_of_a_study_are_checked(folder: Path, lines: str, fact: str) -> None:

@@ -128,9 +128,9 @@ def test_a_model_with_context_is_refused() -> None:
     scores, labels = noisy_scores(500, "logits")
     context = {"source": np.arange(500) % 2 == 0}
     model = cordcal.PreservingCalibrator().fit(scores, labels, context=context)
-    with refused("model", naming=["context=", "without it"]):
+    with refused("model", naming=["fitted with context,", "without it"]):
         PreservingModule(model)
-    with refused("model", naming=["context=", "without it"]):
+    with refused("model", naming=["fitted with context,", "without it"]):
         export(model, "never.onnx")
 
 

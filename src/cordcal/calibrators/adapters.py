@@ -1,20 +1,14 @@
 """What replaces a calibrator: objects of other libraries, functions, ready probabilities.
 
-Objects include torch modules, and ``module:Class`` of a command.
+Objects include torch modules.
 """
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
-import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -197,123 +191,6 @@ def _describe_problem(calibrator: Any) -> str:
         if hasattr(calibrator, fit) and not hasattr(calibrator, predict):
             return f"{kind} with {fit} but without {predict}"
     return f"{kind}, which has neither fit nor predict_proba"
-
-
-_IMPORT_PATH = re.compile(r"(?P<module>[\w.]+):(?P<name>[\w.]+)(?P<call>\(.*\))?", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A calibrator to import: the path of a class or function, and its parameters.
-
-    Attributes
-    ----------
-    path : str
-        ``"module:Class"``, or ``"module:function"`` of ``(fit_scores, fit_labels, scores)``.
-    params : mapping
-        Constructor arguments of the class.
-    """
-
-    path: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, text: str, argument: str = "calibrators") -> Imported:
-        """Parse ``module:Class`` or ``module:Class(C=10)`` without importing anything.
-
-        Examples
-        --------
-        >>> Imported.of("sklearn.linear_model:LogisticRegression(C=10)").params
-        {'C': 10}
-        """
-        match = _IMPORT_PATH.fullmatch(text)
-        if match is None:
-            raise InputError(
-                argument, f"is {text!r}", "write module:Class, or module:Class(C=10) with numbers"
-            )
-        path = f"{match['module']}:{match['name']}"
-        return cls(path, _parse_call(match["call"] or "()", text, argument))
-
-    def make(self, argument: str = "calibrators") -> Any:
-        """Import the class and return an instance; a function is returned unchanged."""
-        module, _, name = self.path.partition(":")
-        target = _import(module, self.path, argument)
-        for part in name.split("."):
-            if not hasattr(target, part):
-                raise InputError(
-                    argument,
-                    f"is {self.path!r}, but the module {module} has no {name}",
-                    "check the name after the colon",
-                )
-            target = getattr(target, part)
-        if not isinstance(target, type) and not self.params:
-            return target
-        try:
-            return target(**self.params)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                argument,
-                f"is {self.path!r}, but calling it fails: {error}",
-                "correct its parameters",
-            ) from error
-
-
-def is_path(text: str) -> bool:
-    """Return whether a calibrator's name is an import path; keys have no colon."""
-    return ":" in text
-
-
-def not_allowed(text: str, argument: str, switch: str) -> InputError:
-    """Return the error for an import that the user has not allowed."""
-    return InputError(
-        argument,
-        f"names {text!r}, and importing it runs its code",
-        f"pass {switch} if you trust it",
-    )
-
-
-@contextmanager
-def _importing_from(folder: str) -> Iterator[None]:
-    """Temporarily add a folder at the end of ``sys.path``.
-
-    A console script does not search the current folder, unlike ``python -m``.
-    """
-    path = sys.path
-    if folder in path:
-        yield
-        return
-    path.append(folder)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # the module may have removed it already
-            path.remove(folder)
-
-
-def _import(module: str, path: str, argument: str) -> Any:
-    try:
-        with _importing_from(os.getcwd()):
-            return import_module(module)
-    except Exception as error:  # an imported module may raise anything
-        raise InputError(
-            argument,
-            f"is {path!r}, but importing {module} fails ({type(error).__name__}: {error})",
-            "install it, or run from a folder where it can be imported",
-        ) from error
-
-
-def _parse_call(call: str, text: str, argument: str) -> dict[str, Any]:
-    try:
-        tree = ast.parse(f"f{call}", mode="eval").body
-        assert isinstance(tree, ast.Call)
-        assert not tree.args
-        return {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
-    except (SyntaxError, ValueError, AssertionError):
-        raise InputError(
-            argument,
-            f"is {text!r}, whose parameters cannot be parsed",
-            "write keyword arguments with literal values: module:Class(C=10, tol=1e-4)",
-        ) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,12 +125,11 @@ def compare(
         else (evaluation_scores.values, require_labels(evaluation_scores))
     )
     from cordcal._validation.caveats import CaveatWarning
-    from cordcal.calibrators.adapters import is_path
     from cordcal.calibrators.registry import available, default_keys
     from cordcal.evaluate.compare import compare as run
 
     keys = [key for text in calibrator or ["default"] for key in text.split(",") if key]
-    for key in filter(is_path, keys):
+    for key in (key for key in keys if ":" in key):
         raise InputError(
             "calibrators",
             f"is {key!r}, which is not a key",

@@ -475,9 +475,8 @@ def _warnings_about(path: str) -> Iterator[None]:
 def _check_key(calibrator: str) -> None:
     """Refuse a name that is not the key of a calibrator."""
     from cordcal.calibrators import calibrator_class
-    from cordcal.calibrators.adapters import is_path
 
-    if is_path(calibrator):
+    if ":" in calibrator:
         raise InputError(
             "calibrators",
             f"is {calibrator!r}, but a model file cannot contain code",

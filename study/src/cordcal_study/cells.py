@@ -24,12 +24,13 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.scores import original_probabilities
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators.adapters import Imported, adapted
+from cordcal.calibrators.adapters import adapted
 from cordcal.files.disk import write_text
 from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
 from cordcal_study.calibrators import bind_features, unsuited
 from cordcal_study.data import CLEAN, Rows, SetData, SetFacts, cached_set
+from cordcal_study.imports import Imported
 from cordcal_study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal_study.specs import SetSpec, Study
 

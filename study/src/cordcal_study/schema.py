@@ -15,11 +15,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from cordcal import InputError
 from cordcal._numeric.types import Kind
-from cordcal.calibrators.adapters import Imported, adapted, not_allowed
+from cordcal.calibrators.adapters import adapted
 from cordcal_study.benchmark.trials import ALL, PRESERVING, possible_outputs
 from cordcal_study.calarena import experiments_in
 from cordcal_study.calibrators import available
 from cordcal_study.data import open_array_file
+from cordcal_study.imports import Imported
 from cordcal_study.specs import (
     EXPERIMENTS,
     FRACTIONS,
@@ -432,10 +433,13 @@ class _Reader:
                 self.fail(place, f"cordcal has a calibrator {name!r}; choose another name")
             try:
                 if not allow_import:
-                    raise not_allowed(table.path, "class", "--allow-import (allow_import=True)")
-                path = Imported.of(table.path, "class").path
-                own[name] = Imported(path, dict(table.model_extra or {}))
-                adapted(own[name].make("class"), "logits", "class")
+                    raise InputError(
+                        "class",
+                        f"names {table.path!r}, and importing it runs its code",
+                        "pass --allow-import (allow_import=True) if you trust it",
+                    )
+                own[name] = Imported(table.path, dict(table.model_extra or {}))
+                adapted(own[name].make(), "logits", "class")
             except InputError as error:
                 self.fail(place, str(error))
         return own

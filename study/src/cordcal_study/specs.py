@@ -9,8 +9,8 @@ from typing import Literal
 
 from cordcal._numeric.types import Kind
 from cordcal.calibrators import calibrator_class
-from cordcal.calibrators.adapters import Imported
 from cordcal_study.calibrators import NEED_FEATURES, available, of_role
+from cordcal_study.imports import Imported
 
 EXPERIMENTS = (
     "main",
