@@ -67,8 +67,9 @@ class Blend(Calibrator):
     Members with a share below half a percent are dropped, and the shares are solved for again.
     The members that predict are fitted on all rows.  For a class without rows they get a
     pseudo-row, or else they would take it for impossible: the row in which it is likeliest, with a
-    weight such that all of these count as one row at most.  The shares have none.  If every prediction is right, nothing can be
-    learnt about errors: half of the share goes to the original probabilities.
+    weight such that all of these count as one row at most.  The shares have none.
+    If every prediction is right, nothing can be learnt about errors: half of the share goes to
+    the original probabilities.
 
     | Works on what each member works on, with log-probabilities for logits: a constant added to
       a row of logits changes nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,7 +341,7 @@ def _read(
     """Read probabilities, or read scores and apply the model to them."""
     if model is not None and not _is_output(path, inputs, model, others):
         return _apply(model, path, inputs, kind, others)
-    names = None if monitor is None else monitor.class_names
+    names: Sequence[Any] | None = None if monitor is None else monitor.class_names
     if names is None and model is not None:
         names = _load(model).class_names
     scores = read_scores(
