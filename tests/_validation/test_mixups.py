@@ -139,3 +139,8 @@ def test_logits_rarely_look_like_probabilities_by_chance(logit_model) -> None:
         first = rng.random(2000).round(digits)
         for row in np.column_stack([first, np.zeros(2000), 1.0 - first]).round(digits):
             logit_model.predict_proba(row[None])
+
+
+def test_weights_that_are_text_are_refused() -> None:
+    with refused("sample_weight", naming="dtype"):
+        cordcal.PreservingCalibrator("ts").fit(LOGITS, LABELS, sample_weight=["a"] * len(LABELS))

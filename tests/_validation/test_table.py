@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cordcal import PreservingCalibrator, metrics
+from cordcal import PreservingCalibrator, certify, metrics
 from cordcal._validation.table import Table, match
 from errors import refused
 
@@ -116,3 +116,11 @@ def test_default_columns_are_not_names() -> None:
     assert table.in_order(["ant", "bee", "cat"], "fit") is table
     reversed_columns = Table.read(pd.DataFrame(LOGITS)[[2, 1, 0]], "scores")
     np.testing.assert_array_equal(reversed_columns.in_order([0, 1, 2], "fit").values, LOGITS)
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    scores = pd.DataFrame(np.eye(3)[[0, 1, 2, 0]], columns=["a", "b", "a"])
+    with refused("scores", naming="'a'"):
+        PreservingCalibrator("ts").fit(scores, [0, 1, 2, 0])
+    with refused("probabilities", naming="'a'"):
+        certify(scores, [0, 1, 2, 0])

@@ -709,3 +709,72 @@ def test_convergence_warnings_of_members_do_not_reach_the_caller(recwarn) -> Non
     scores, _ = rows(120)
     Blend().fit(scores, scores.argmax(axis=1))
     assert not [w for w in recwarn if issubclass(w.category, ConvergenceWarning)]
+
+
+def without_class(seed: int = 0, absent: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=500)
+    logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(500, 4))
+    return logits[labels != absent], labels[labels != absent]
+
+
+def cache_of(logits, labels, weight=None) -> FitCache:
+    original = CheckedScores.from_scores(logits, "logits")
+    return FitCache(original, labels, weight, Folds.of_rows(original, labels, 5, 0, weight))
+
+
+def test_rows_of_every_class_get_no_pseudo_row() -> None:
+    cache = cache_of(*without_class(absent=9))
+    assert cache.with_absent_classes is cache
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_the_pseudo_row_of_a_class_is_its_likeliest_row(repeat: int) -> None:
+    logits, labels = without_class()
+    exponentials = np.exp(logits)
+    mass = exponentials[:, 2] / exponentials.sum(axis=1)
+    top = int(mass.argmax())
+    order = np.random.default_rng(1).permutation(repeat * len(labels))
+    rows, truth = np.tile(logits, (repeat, 1))[order], np.tile(labels, repeat)[order]
+    cache = cache_of(rows, truth, np.full(len(truth), 1.0 / repeat))
+    extended = cache.with_absent_classes
+    assert extended.original.rows == len(truth) + 1
+    assert (extended.original.raw[-1] == logits[top]).all()
+    assert extended.labels[-1] == 2
+    assert extended.weight[-1] == pytest.approx(mass[top], rel=1e-12)
+    copies = np.flatnonzero((rows == logits[top]).all(axis=1))
+    assert (extended.folds.number[copies] == extended.folds.number[-1]).all()
+    assert (extended.folds.number[:-1] == cache.folds.number).all()
+
+
+def test_a_class_without_rows_is_not_impossible() -> None:
+    logits, labels = without_class()
+    blend = Blend().fit(logits, labels)
+    assert blend.held_out_.likelihood.shape == labels.shape
+    for key, member in blend.members_.items():
+        # Without the pseudo-row it is 5e-8 for vs.
+        assert member.predict_proba(np.array([[0.0, 0.0, 20.0, 0.0]]))[0, 2] > 0.2, key
+
+
+def test_a_class_that_cannot_be_gets_no_pseudo_row() -> None:
+    logits, labels = without_class()
+    logits[:, 2] = -np.inf
+    cache = cache_of(logits, labels)
+    assert cache.with_absent_classes.original.rows == len(labels)
+
+
+def test_many_classes_without_rows_count_as_one_row_at_most() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60)
+    logits = np.column_stack([4.0 * np.eye(3)[labels], np.zeros((60, 20))])
+    logits += rng.normal(size=logits.shape)
+    cache = cache_of(logits, labels).with_absent_classes
+    assert cache.original.rows == 80
+    assert 0.0 < cache.weight[60:].sum() <= 1.0
+    assert (cache.weight[:60] == 1.0).all()
+
+
+def test_all_labels_of_one_class_are_still_refused() -> None:
+    logits, _ = without_class()
+    with refused("labels"):
+        Blend().fit(logits, np.zeros(len(logits), dtype=int))

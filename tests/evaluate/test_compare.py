@@ -475,3 +475,10 @@ def test_threads_change_nothing_and_every_name_is_reported_once(monkeypatch) -> 
         assert one.measures(*output) == two.measures(*output)
         for measure, values in one.resampled.get(output, {}).items():
             assert np.array_equal(values, two.resampled[output][measure])
+
+
+def test_two_rows_are_too_few_for_any_calibrator() -> None:
+    with pytest.warns(UserWarning, match="only 2 rows"):
+        comparison = cordcal.compare([[2.0, 0.0, 1.0], [0.0, 1.0, 3.0]], [0, 2])
+    assert not list(comparison)
+    assert "blend" in comparison.left_out

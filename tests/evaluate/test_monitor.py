@@ -452,3 +452,8 @@ def test_rows_without_a_cluster_are_refused(monitor: cordcal.Monitor) -> None:
         monitor.add(*night(4), clusters=clusters)
     with refused("clusters", rows=[1, 2, 3]):
         cordcal.Monitor(night(4)[0], clusters=clusters)
+
+
+def test_rows_without_a_label_are_named(monitor: cordcal.Monitor) -> None:
+    with refused("labels", rows=[1], naming="no label"):
+        monitor.add(night(3)[0], [0.0, np.nan, 1.0])

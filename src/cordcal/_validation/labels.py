@@ -29,6 +29,11 @@ def check_predictions(
     if array.dtype.kind not in ("iub" if classes == 2 else "iu"):  # scores > threshold is bool
         if array.dtype.kind in "OSU" and array.size:
             raise _text_error(array, name, classes, "a data frame")
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            what = NO_LABEL if name == "labels" else "has no value"
+            raise InputError(
+                name, what, "leave such rows out", rows=np.flatnonzero(np.isnan(array))
+            )
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):
             raise InputError(
                 name, f"has dtype {array.dtype}", f"pass class indices 0..{classes - 1}"
@@ -114,6 +119,8 @@ def _refuse_outside(array: NumPyArray, classes: int, name: str, hint: str) -> No
 def check_two_classes(labels: Labels, weight: Vector | None) -> None:
     """Refuse calibration rows that all have the same label."""
     counted = labels if weight is None else labels[weight > 0.0]
+    if not counted.size:
+        raise InputError("labels", "are those of no row to fit on", "pass more rows")
     if (counted == counted[0]).all():
         raise InputError(
             "labels",
@@ -128,7 +135,13 @@ def check_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = Tr
 
     With ``some`` at least one must be positive; one batch of many may have only zeros.
     """
-    array = np.asarray(to_numpy(sample_weight, "sample_weight"), dtype=np.float64)
+    weight = to_numpy(sample_weight, "sample_weight")
+    try:
+        array = np.asarray(weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "sample_weight", f"has dtype {weight.dtype}", "pass one number for each row"
+        ) from None
     if array.shape != (rows,):
         raise InputError(
             "sample_weight",

@@ -99,6 +99,11 @@ class Table:
         if columns is None:
             return cls(argument, values, None, _pandas_index(values))
         names = tuple(columns)
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                argument, f"has two columns called {repeated!r}", "give each its own name"
+            )
         if is_dask(values):
             return cls(argument, values, names)
         return cls(argument, _frame_values(values, names, argument), names, _pandas_index(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
@@ -64,8 +65,11 @@ class Blend(Calibrator):
     evenly over the members, five go to members that do well alone, and the simplest members get
     30/e more if only e predictions are wrong, since few errors leave little to learn from.
     Members with a share below half a percent are dropped, and the shares are solved for again.
-    The members that predict are fitted on all rows.  If every prediction is right, nothing can be
-    learnt about errors: half of the share goes to the original probabilities.
+    The members that predict are fitted on all rows.  For a class without rows they get a
+    pseudo-row, or else they would take it for impossible: the row in which it is likeliest, with a
+    weight such that all of these count as one row at most.  The shares have none.
+    If every prediction is right, nothing can be learnt about errors: half of the share goes to
+    the original probabilities.
 
     | Works on what each member works on, with log-probabilities for logits: a constant added to
       a row of logits changes nothing.
@@ -190,13 +194,15 @@ class Blend(Calibrator):
         weight = fit_cache.weight
         rows = float(len(fit_cache.labels) if weight is None else weight.sum())
         keys = self._keys(self.n_classes_, rows)
-        fit_cache.fit_all(keys, members=True)
+        extended = fit_cache.with_absent_classes
+        extended.fit_all(keys, members=True)
         for key in keys:
-            candidate, note = fit_cache.for_member(key).candidate(key)
+            candidate, note = extended.for_member(key).candidate(key)
             if note is not None:
                 self.notes_[key] = note
             if candidate is not None:
-                (candidates if note is None else doubtful)[key] = candidate
+                own = replace(candidate, held_out=candidate.held_out.first(len(fit_cache.labels)))
+                (candidates if note is None else doubtful)[key] = own
         # Without errors, in all rows or in those of a fold, a temperature has no optimum; what it
         # returns is still better than what isotonic curves know from the few rows of such cases.
         # Other members stop at a place that depends on rounding, so a weight of 2 would not be

@@ -219,7 +219,8 @@ class BoostedBlend(Blend):
         original, labels, weight = fit_cache.original, fit_cache.labels, fit_cache.weight
         direct = np.zeros(original.raw.shape)
         for share, key in zip(self.weights_.tolist(), self.members_, strict=True):
-            direct += share * fit_cache.for_member(key).held_out_matrix(key)
+            members = fit_cache.with_absent_classes.for_member(key)
+            direct += share * members.held_out_matrix(key)[: len(labels)]
         scores = original.in_domain("log-probabilities", LOG_FLOOR)
         trees, held_out = grow(self, scores, _log(direct), labels, weight, original.clusters)
         trees.store(self)

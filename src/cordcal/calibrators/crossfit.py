@@ -71,6 +71,11 @@ class HeldOut:
         """Allocate the arrays."""
         return cls(np.empty(rows), Masses(np.empty(rows), np.empty(rows)))
 
+    def first(self, count: int) -> HeldOut:
+        """Return those of the first rows."""
+        masses = Masses(self.masses.mass[:count], self.masses.rest[:count])
+        return HeldOut(self.likelihood[:count], masses)
+
     def store(
         self, rows: Labels | slice, direct: Matrix, labels: Labels, prediction: Labels
     ) -> None:
@@ -444,6 +449,37 @@ class FitCache:
             logs, "logits", original.prediction, original.probabilities, original.clusters
         )
         return FitCache(scores, self.labels, self.weight, self.folds)
+
+    @functools.cached_property
+    def with_absent_classes(self) -> FitCache:
+        """A cache with a pseudo-row of each class that has no rows; this one if all have.
+
+        Without it calibrators would take such a class for impossible, however large its score.
+        It is the row in which the classifier gives the class the largest probability p, once more
+        with that label.  Its weight is p divided by the number of such classes, so that all of
+        them together count as one row at most.
+        """
+        original, number = self.original, self.folds.number
+        weight = np.ones(original.rows) if self.weight is None else self.weight
+        absent = np.flatnonzero(np.bincount(self.labels, weight, original.classes) == 0.0)
+        if not absent.size:
+            return self
+        counted = np.flatnonzero(weight)
+        mass = original.probabilities[np.ix_(counted, absent)]
+        largest = mass.max(axis=0)
+        sources = []
+        for column, top in zip(mass.T, largest, strict=True):
+            tied = counted[column == top]
+            # Of rows that tie, one that does not depend on their order.
+            sources.append(max(tied, key=lambda row: (*original.raw[row].tolist(), number[row])))
+        possible = largest > 0.0
+        rows = np.append(np.arange(original.rows), np.array(sources)[possible])
+        return FitCache(
+            original.take(rows),
+            np.append(self.labels, absent[possible]),
+            np.append(weight, largest[possible] / absent.size),
+            Folds(number[rows], self.folds.count, self.folds.note),
+        )
 
     def for_member(self, key: str) -> FitCache:
         """Return the cache to fit a blend's member with.
