@@ -28,7 +28,7 @@ def check_decimals(decimals: object, dtype: DType) -> int:
     if decimals > most:
         raise InputError(
             "decimals",
-            f"is {decimals} but {name} tells at most {most} decimals apart",
+            f"is {decimals} but {name} can distinguish at most {most} decimals",
             f"pass at most {most}, or a wider dtype",
         )
     return int(decimals)
