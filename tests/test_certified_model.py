@@ -260,3 +260,17 @@ def test_half_precision_does_not_decide(tmp_path) -> None:
     cordcal.onnx.export(model, tmp_path / "m.onnx", dtype="float16")
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     assert (session.run(["act"], {"logits": scores})[0].astype(bool) == accepted).all()
+
+
+def test_apply_decides_before_half_precision(call) -> None:
+    model = cordcal.PreservingCalibrator("ts").fit(*rows())
+    model.certify(*rows(3000, seed=1), 0.01)
+    scores = rows(60_000, seed=5)[0]
+    accepted = model.accepts(scores)
+    halves = model.predict_proba(scores, dtype=np.float16)
+    assert (model.certificate_.accepts(halves) != accepted).any()  # else this test shows nothing
+    cordcal.save(model, "model.safetensors")
+    pd.DataFrame(scores, columns=["s_0", "s_1", "s_2"]).to_parquet("scores.parquet")
+    arguments = ("apply", "model.safetensors", "scores.parquet", "--output", "out.parquet")
+    assert call(*arguments, "--dtype", "float16")[0] == 0
+    assert (pd.read_parquet("out.parquet")["act"] == accepted).all()

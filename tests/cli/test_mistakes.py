@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 
+import cordcal
 from cordcal.files.output import SUFFIXES
 
 
@@ -169,6 +171,20 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     code, _, errors = call("apply", "c.safetensors", "s.npz")
     assert code == 2
     assert "holds a repair alone" in errors
+
+
+def test_rows_that_may_be_of_either_kind(call, folder: Path) -> None:
+    """Among logits with one decimal a row like this one is nothing unusual."""
+    call("fit", "s.npz", *TS, "--output", "m.safetensors")
+    model = cordcal.load("m.safetensors")
+    Path("one.csv").write_text("s_a,s_b,s_c\n0.2,0.3,0.5\n")
+    assert call("apply", "m.safetensors", "one.csv", "--output", "out.csv")[0] == 0
+    written = pd.read_csv("out.csv").filter(regex="^p_").to_numpy()
+    np.testing.assert_allclose(written, model.predict_proba([[0.2, 0.3, 0.5]]), rtol=1e-12)
+    Path("plain.csv").write_text("s_a,s_b,s_c\n0.2031542,0.3012345,0.4956113\n")
+    code, _, errors = call("apply", "m.safetensors", "plain.csv", "--output", "no.csv")
+    assert code == 2
+    assert "plain.csv looks like probabilities" in errors
 
 
 def test_classes_in_another_order(

@@ -541,6 +541,20 @@ def _chance_of_sums(block: Floats) -> float:
     return float(chance ** len(rows))
 
 
+def are_plainly_probabilities(rows: Floats) -> bool:
+    """Whether logits in [0, 1] would hardly sum to one as these rows do.
+
+    Examples
+    --------
+    >>> few_decimals, softmax = np.array([[0.2, 0.3, 0.5]]), np.exp([[-0.75, -0.639, 0.0]])
+    >>> are_plainly_probabilities(few_decimals)
+    False
+    >>> are_plainly_probabilities(softmax / softmax.sum())
+    True
+    """
+    return _chance_of_sums(rows) <= _MAX_CHANCE
+
+
 def _step(values: Floats) -> float:
     """Return the largest power of 1/10 or 1/2 of which all numbers are multiples; else zero."""
     wide = values.astype(np.float64)

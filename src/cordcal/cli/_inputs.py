@@ -35,6 +35,7 @@ def open_scores(
     kind: InputKind | None = None,
     classes: Sequence[str] | None = None,
     classes_in: str = "the model",
+    fitted_kind: Kind | None = None,
     pattern: Sequence[str] | None = None,
     context: Sequence[str] = (),
     groups: str | None = None,
@@ -43,8 +44,9 @@ def open_scores(
 ) -> ScoreFile:
     """Open scores for reading in batches.
 
-    ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
-    names the columns that the model was fitted on, used if the command does not name any.
+    ``classes`` are the class names of a model or of another file (``classes_in``).  ``fitted_kind``
+    is what the model was fitted on, and ``pattern`` names the columns that it was fitted on, used
+    if the command does not name any.
     ``context`` and ``groups`` are other columns to read with each row, and ``others`` those that
     options name, which are not scores.
     """
@@ -54,6 +56,7 @@ def open_scores(
         inputs.column_spec(),
         classes=None if classes is None else tuple(classes),
         classes_in=classes_in,
+        kind=fitted_kind,
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
         context=tuple(context),
         groups=groups,
@@ -259,7 +262,9 @@ def open_model_scores(
     # A model without class names numbers its classes.
     classes = names or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
+    fitted_kind = fitted.calibrator_.input
     expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
+    expected["fitted_kind"] = fitted_kind
     expected["groups"] = groups
     expected["others"] = dict(others or {})
     if context is not None:
@@ -267,7 +272,6 @@ def open_model_scores(
         if context.opinion is not None:
             expected["others"]["id_column"] = context.opinion.id_column
     file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
-    fitted_kind = fitted.calibrator_.input
     if file.key == "repaired" and inputs.columns is None:
         raise InputError(
             file.path,

@@ -248,7 +248,7 @@ class CalibratedRows(ModelApplication):
         with errors_of_scores(context):
             outputs = self.model.predict_both(batch.values, context=context, dtype=self.dtype)
         groups = self._group_names(batch)
-        extra = self._act_columns(batch, outputs, groups)
+        extra = self._act_columns(batch, outputs, groups, context)
         if self.options.explain:
             explanation = self.model.explain(batch.values, context=context)
             extra.update(_explanation_columns(explanation))
@@ -276,14 +276,22 @@ class CalibratedRows(ModelApplication):
         return int(np.isin(groups, certified, invert=True).sum())
 
     def _act_columns(
-        self, batch: Batch, outputs: Outputs, groups: NumPyArray | None
+        self,
+        batch: Batch,
+        outputs: Outputs,
+        groups: NumPyArray | None,
+        context: Mapping[str, NumPyArray] | None,
     ) -> dict[str, NumPyArray]:
         """Return which predictions to act on, if the model has a certificate."""
         certificate = self.model.certificate_
         if certificate is None or (certificate.by == "group" and groups is None):
             return {}
-        mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
-        columns = {"act": certificate.accepts_confidence(mass, outputs.prediction, groups)}
+        if self.dtype.itemsize < 4:  # half precision rounds a confidence across its threshold
+            act = self.model.accepts(batch.values, context=context, groups=groups)
+        else:
+            mass = outputs.repaired[np.arange(len(outputs.prediction)), outputs.prediction]
+            act = certificate.accepts_confidence(mass, outputs.prediction, groups)
+        columns = {"act": act}
         if self.options.audit is not None:
             # By scores and row numbers, so that batches do not decide which rows are drawn.
             rows = np.column_stack([batch.values, batch.numbers])

@@ -119,6 +119,8 @@ class ColumnSpec:
         The classes of a model or of another file, in the order that is used.
     classes_in : str
         What has these classes, for messages.
+    kind : {"logits", "probabilities"} or None
+        What that model was fitted on: rows that may be either are of this kind.
     pattern : tuple of str or None
         Patterns of the columns that a model was fitted on; used if a table has such columns.
     text : TextOptions
@@ -141,6 +143,7 @@ class ColumnSpec:
     class_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     classes_in: str = "the model"
+    kind: Kind | None = None
     pattern: tuple[str, ...] | None = None
     text: TextOptions = TextOptions()
     chosen: ScoreColumns | None = None

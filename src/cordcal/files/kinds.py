@@ -8,7 +8,11 @@ import numpy as np
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Flags, Kind, NumPyArray
-from cordcal._validation.scores import sum_tolerance, sum_warning_level
+from cordcal._validation.scores import (
+    are_plainly_probabilities,
+    sum_tolerance,
+    sum_warning_level,
+)
 from cordcal.files.columns import LOGIT_NAMES
 
 # With fewer rows, all may be sorted by chance.
@@ -44,11 +48,17 @@ def sum_deviation(scores: NumPyArray) -> float:
     return float(np.abs(scores.sum(axis=1, dtype=np.float64) - 1.0).max())
 
 
-def kind_of(key: str, values: NumPyArray) -> Kind:
-    """Return the kind of scores, from their name or else from their values."""
+def kind_of(key: str, values: NumPyArray, expected: Kind | None = None) -> Kind:
+    """Return the kind of scores, from their name or else from their values.
+
+    A few rows with few decimals may be both: then they are what is expected.
+    """
     if any(name in key.lower() for name in LOGIT_NAMES):
         return "logits"
-    return looks_like(values)
+    kind = looks_like(values)
+    if expected == "logits" and kind == "probabilities" and not are_plainly_probabilities(values):
+        return expected
+    return kind
 
 
 def _are_sorted(scores: NumPyArray) -> bool:

@@ -449,7 +449,7 @@ class ScoreFile:
             check_whole_vectors(finite, self.name)
         if input is None and self.key == "repaired" and self.columns:
             return "probabilities"
-        detected = kind_of(self.key, finite) if len(finite) else "logits"
+        detected = kind_of(self.key, finite, self._spec.kind) if len(finite) else "logits"
         return input or self._source.kind or detected
 
     def _pinned(self) -> ColumnSpec:
