@@ -143,7 +143,7 @@ def test_words_without_column_names_are_refused_with_the_remedy() -> None:
     with refused("labels", naming="'logit_*'"):
         cordcal.PreservingCalibrator("ts").fit(FRAME.add_prefix("logit_"), WORDS)
     twice = pd.DataFrame(LOGITS, columns=["cat", "cat", "owl"])
-    with refused("class_names", naming="'cat' twice"):
+    with refused("scores", naming="two columns called 'cat'"):
         cordcal.PreservingCalibrator("ts").fit(twice, WORDS)
 
 
