@@ -12,7 +12,7 @@ KINDS = {
     "kills": "kills, then run again",
     "races": "races of two writers",
     "rankings": "rows with two ranks or all of them kept",
-    "lifts": "rows through Lift, raised and capped",
+    "lifts": "rows through Lift, for confidence and likelihood",
     "libraries": "rows as torch tensors and Dask arrays",
     "workers": "killed workers of a cluster",
     "encodings": "commands on terminals of other encodings",
