@@ -157,4 +157,5 @@ def test_one_row_whose_column_is_unknown(rows, missing) -> None:
     new = pd.DataFrame({"source": ["photo"], "blur": pd.Series([missing], dtype=object)})
     other = pd.DataFrame({"source": ["photo"] * 2, "blur": [np.nan, 1.0]})
     expected = fitted.predict_proba(X[:2], context=other)[:1]
-    np.testing.assert_array_equal(fitted.predict_proba(X[:1], context=new), expected)
+    # The estimator itself may multiply one row in another order than two.
+    np.testing.assert_allclose(fitted.predict_proba(X[:1], context=new), expected, rtol=1e-12)
