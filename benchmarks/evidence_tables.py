@@ -310,12 +310,17 @@ def words_of(result: Comparison) -> str:
     return f"[{low:.3f}, {high:.3f}]" if result.is_ratio else f"[{low:+.2f}, {high:+.2f}]"
 
 
-def claims(study: dict[str, Any], run: Run, former: Run, act: Act) -> str:
+def claims(study: dict[str, Any], judged: Run, run: Run, former: Run, folder: Path) -> str:
+    """Show what the claims were judged by, and the same measured again at the present commit."""
+    act, again = Act(folder, judged), Act(folder, run)
     lines = []
     for claim in study["claim"]:
-        measured, student, holds = claim_value(claim, run, former, act)
-        lines.append((claim["text"], f"**{holds}**", measured, student, claim["limit"]))
-    return table(("Claim", "", "measured", "t interval", "limit"), lines)
+        measured, student, holds = claim_value(claim, judged, former, act)
+        now, _, still = claim_value(claim, run, former, again)
+        shown = now if still == holds else f"{now}: {still}"
+        lines.append((claim["text"], f"**{holds}**", measured, student, claim["limit"], shown))
+    heading = ("Claim", "", f"measured at {judged.commit}", "t interval", "limit")
+    return table((*heading, f"at {run.commit}"), lines)
 
 
 # ---- Tables
@@ -528,39 +533,46 @@ def subjects(folder: Path, run: Run) -> str:
     return table(heading, lines)
 
 
-def boosting(run: Run, form: Run) -> str:
+def boosting(judged: Run, run: Run) -> str:
     """Show what boosted trees add, on the sets with few classes and the first seed."""
     lines = []
-    pairs = (
-        (run, "boosted-blend", "blend"),
+    rows = (
+        (judged, "boosted-blend", "blend"),
+        (judged, "boosted-blend + lift", "default"),
+        (judged, "mean of both", "default"),
         (run, "boosted-blend + lift", "default"),
-        (run, "mean of both", "default"),
-        (form, "boosted-blend + lift", "default"),
-        (form, "boosted-blend + lift, likelihood", "likelihood"),
+        (run, "boosted-blend + lift, likelihood", "likelihood"),
     )
     for on in ("fresh", "developed", "all"):
-        for run, output, against in pairs:
+        for measured, output, against in rows:
             nll, brier, ece = (
-                run.compare(output, against, metric, on) for metric in ("nll", "brier", "ece")
+                measured.compare(output, against, metric, on) for metric in ("nll", "brier", "ece")
             )
             name, worst = nll.worst
-            lines.append(
-                (
-                    on,
-                    run.commit,
-                    NAMES[output],
-                    NAMES[against],
-                    nll,
-                    brier,
-                    ece,
-                    f"{nll.below} of {len(nll.values)}",
-                    f"{worst:.3f} ({name})",
-                )
-            )
+            below = f"{nll.below} of {len(nll.values)}"
+            names = NAMES[output], NAMES[against]
+            shown = nll, brier, ece, below, f"{worst:.3f} ({name})"
+            lines.append((on, measured.commit, *names, *shown))
     heading = (
         "Files", "Commit", "Output", "against", "NLL", "Brier", "ECE (points)", "NLL below on",
         "largest ratio of NLL",
     )  # fmt: skip
+    return table(heading, lines)
+
+
+def files(study: dict[str, Any]) -> str:
+    """Show where each set's files were published, and which they are."""
+    by_name = {entry["name"]: entry for entry in study["file"]}
+    lines = []
+    for entry in study["set"]:
+        for name in (entry["file"], entry.get("evaluation")):
+            if name is not None:
+                file = by_name[name]
+                lines.append((
+                    entry["name"], f"`{name}`", file["rows"], file["published"],
+                    file.get("commit", "–"), file["licence"], f"`{file['sha256']}`",
+                ))  # fmt: skip
+    heading = ("Set", "File", "rows", "published at", "commit", "licence", "SHA-256")
     return table(heading, lines)
 
 
@@ -607,10 +619,26 @@ def frontier(run: Run, path: Path) -> None:
 
 
 def render(study: dict[str, Any], folder: Path) -> None:
-    """Write every table into one Markdown file, and draw the figure."""
-    former, run = (Run(folder, commit, study) for commit in study["commits"])
-    form = Run(folder, study["boosted"], study)
-    act = Act(folder, run)
+    """Write the pages of tables and of files, and draw the figure."""
+    (folder / "tables.md").write_text(tables_page(study, folder), encoding="utf-8")
+    (folder / "files.md").write_text(files_page(study), encoding="utf-8")
+    frontier(Run(folder, study["present"], study), folder / "frontier")
+
+
+def files_page(study: dict[str, Any]) -> str:
+    """Return the page of the files."""
+    return (
+        "# Files\n\nWhere the outputs of each set were published, and the file that was used: "
+        "`OWNER/REPOSITORY:path` is a path on GitHub at that commit. `benchmarks/fetch.md` in the "
+        "repository has the lines that make the files, and `docs/results/evidence.toml` the "
+        f"digests of their content.\n\n{files(study)}"
+    )
+
+
+def tables_page(study: dict[str, Any], folder: Path) -> str:
+    """Return the page of every table."""
+    stamps = (*study["commits"], study["present"])
+    former, judged, run = (Run(folder, commit, study) for commit in stamps)
     ratios = (
         "Ratios are geometric means: seeds are averaged, then sets within a source, every source "
         "counts the same; the other columns are means in the same way. Intervals (95 %) resample "
@@ -620,10 +648,12 @@ def render(study: dict[str, Any], folder: Path) -> None:
         "Fresh files": (options(run, "fresh"), ratios),
         "Developed files": (options(run, "developed"), ratios),
         "Claims": (
-            claims(study, run, former, act),
-            "Written and committed before the run. A claim holds if its whole interval is on its "
-            "side of the limit, and on average if only the mean is. The t interval does not "
-            "decide; with few sources it is wider than the one that does.",
+            claims(study, judged, run, former, folder),
+            f"Written and committed before the run at {judged.commit}, which judged them. A claim "
+            "holds if its whole interval is on its side of the limit, and on average if only the "
+            "mean is. The t interval does not decide; with few sources it is wider than the one "
+            f"that does. The last column is the same at {run.commit}, with the verdict where it "
+            "is another one.",
         ),
         "Wins and worst sets, fresh files": (
             wins(run, "fresh"),
@@ -634,7 +664,7 @@ def render(study: dict[str, Any], folder: Path) -> None:
             "On how many sets the output is better, and the largest ratio or difference.",
         ),
         "Ways to count": (doubts(run), f"Fresh files. {ratios}"),
-        "Both commits": (commits(run, former), f"{ratios}"),
+        "The default before": (commits(run, former), f"{ratios}"),
         "Cost of honest confidence": (
             cost(run),
             "NLL with honest confidence divided by that with `prefer=\"likelihood\"`. \"Of blend\" "
@@ -657,7 +687,7 @@ def render(study: dict[str, Any], folder: Path) -> None:
             "calibration rows, which new rows have.",
         ),
         "Certified shares": (
-            acted(act, study),
+            acted(Act(folder, run), study),
             "Share of predictions (%) that may go through at a certified error, sets with at "
             "least 5,000 rows, sources count the same; in brackets the runs in which more was "
             "wrong among new rows, of all runs (95 % confidence; a new sample is noisy, too).",
@@ -672,12 +702,11 @@ def render(study: dict[str, Any], folder: Path) -> None:
             "within a subject, which chance alone does not let vanish.",
         ),
         "Boosted trees": (
-            boosting(run, form),
-            f"Up to 30 classes, first seed. From {form.commit} on half of the boosted blend is the "
+            boosting(judged, run),
+            f"Up to 30 classes, first seed. At {run.commit} half of the boosted blend is the "
             f"blend. {ratios}",
         ),
     }  # fmt: skip
     parts = (f"## {name}\n\n{rows}\n{caption}\n" for name, (rows, caption) in tables.items())
-    text = f"# Tables\n\nCommit {run.commit}; before it, {former.commit}.\n\n" + "\n".join(parts)
-    (folder / "tables.md").write_text(text, encoding="utf-8")
-    frontier(run, folder / "frontier")
+    heading = f"Commit {run.commit}; claims judged at {judged.commit}; before, {former.commit}."
+    return f"# Tables\n\n{heading}\n\n" + "\n".join(parts)
