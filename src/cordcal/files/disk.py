@@ -183,8 +183,23 @@ def limit() -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error message."""
-    return str(error).split("\n", 1)[0].rstrip(".")
+    """Return the first line of an error message, without the long advice of torch."""
+    text = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+    return text.split("\n", 1)[0].split(". Please")[0][:200].rstrip(".")
+
+
+@contextmanager
+def reading(
+    where: str, format: str, hint: str = "it may be truncated: write it again"
+) -> Iterator[None]:
+    """Turn what a library raises for a damaged or foreign file into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"cannot be read as {format} ({first_line(error)})"
+        raise InputError(where, reason, hint) from error
 
 
 # Several files.
