@@ -169,9 +169,8 @@ def open_arrays(file: InputFile) -> ArrayFile | None:
 @contextmanager
 def _archive(file: InputFile, where: str) -> Iterator[zipfile.ZipFile]:
     """Open a zip archive; what is damaged in it is an `InputError` that names a place."""
-    with reading(where, "a zip archive"), file.open() as opened:
-        with zipfile.ZipFile(opened) as archive:
-            yield archive
+    with reading(where, "a zip archive"), file.open() as opened, zipfile.ZipFile(opened) as archive:
+        yield archive
 
 
 # NumPy.

@@ -17,8 +17,6 @@ import secrets
 import stat
 import sys
 import time
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -122,43 +120,6 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return the name of a file in messages, and its bytes; ``-`` is stdin."""
     file = InputFile.from_path(path)
     return file.name, file.read()
-
-
-# The number of Zstandard in zip archives, which Python's own module reads from 3.14 on.
-_ZIP_ZSTD = 93
-
-
-def read_zip(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Return the members of a zip archive, also those that Zstandard compressed."""
-    file = InputFile.from_path(path)
-    members: dict[str, bytes] = {}
-    try:
-        with file.open() as stream, zipfile.ZipFile(stream) as archive:
-            check_size(file.name, sum(member.file_size for member in archive.infolist()))
-            for member in archive.infolist():
-                if member.compress_type != _ZIP_ZSTD:
-                    members[member.filename] = archive.read(member)
-                    continue
-                import pyarrow as pa
-
-                stream.seek(member.header_offset + 26)
-                skipped = sum(int.from_bytes(stream.read(2), "little") for _ in range(2))
-                stream.seek(skipped, os.SEEK_CUR)
-                packed = pa.BufferReader(stream.read(member.compress_size))
-                try:
-                    data = pa.CompressedInputStream(packed, "zstd").read(member.file_size)
-                except OSError as error:  # pyarrow's error of damaged data
-                    raise zipfile.BadZipFile(str(error)) from error
-                if zlib.crc32(data) != member.CRC:
-                    raise zipfile.BadZipFile(f"{member.filename} is damaged")
-                members[member.filename] = data
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            file.name, f"cannot be read as an archive ({first_line(error)})", "copy it again"
-        ) from error
-    return members
 
 
 def check_size(name: str, size: int) -> None:
