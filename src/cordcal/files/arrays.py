@@ -24,9 +24,9 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal._validation.scores import as_matrix
-from cordcal.files.base import ColumnFile
 from cordcal.files.columns import LABEL_NAMES, ColumnType, list_names
 from cordcal.files.disk import InputFile, check_size, reading
+from cordcal.files.sources import ColumnFile
 
 CLASS_NAMES = ("class_names", "classes", "names")
 _NPY = b"\x93NUMPY"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from cordcal.files.disk import InputFile, check_size, limit, reading
-from cordcal.files.table_files import TableFile, check_names
+from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import decoded, size_of, without_views
 
 # Arrow decodes this many bytes at a time; it needs several times the memory.

@@ -30,7 +30,7 @@ from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
 from cordcal.files.columns import ColumnType, TextOptions, is_number, is_other_column
 from cordcal.files.disk import InputFile, check_size, first_line
-from cordcal.files.table_files import TableFile, check_names
+from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import JSON, parse_lists
 
 # Bytes of text that are parsed at a time; a longer row is read whole.
