@@ -339,16 +339,16 @@ def read_vector(
         hint = "a key or column of the scores' own file is named with {option}"
         raise InputError(path, "is not a file", hint, option=(what, path))
     source = open_source(path, text)
-    vectors = [name for name, kind in source.types.items() if kind != "list"]
-    chosen = next((name for name in names if name in vectors), None) if column is None else column
-    # pandas writes its index below an empty heading.
-    headed = list(filter(None, vectors)) or vectors
-    if chosen is None and len(headed) == 1:
-        chosen = headed[0]
-    if chosen in vectors:
-        return source.column(chosen)
-    what = "vector of labels" if column is None else f"key or column called {column!r}"
-    raise InputError(source.path, f"holds no {what}", f"it has {source.files[0].listed()}")
+    if column is None:
+        vectors = [name for name, kind in source.types.items() if kind != "list"]
+        # pandas writes its index below an empty heading.
+        headed = list(filter(None, vectors)) or vectors
+        alone = headed[0] if len(headed) == 1 else None
+        column = next((name for name in names if name in vectors), alone)
+    if column is None:
+        hint = f"it has {source.files[0].listed()}"
+        raise InputError(source.path, "holds no vector of labels", hint)
+    return source.column(column)
 
 
 def check_length(length: int, where: str, what: str, rows: int) -> None:

@@ -29,7 +29,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
 from cordcal.files.columns import ColumnType, TextOptions, is_number, is_other_column
-from cordcal.files.disk import InputFile, check_size, first_line
+from cordcal.files.disk import InputFile, check_size, reading
 from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import JSON, parse_lists
 
@@ -94,17 +94,12 @@ class TextSource:
         decoder = self._encoding and codecs.getincrementaldecoder(self._encoding)()
 
         def read(size: int) -> bytes:
-            try:
+            with reading(self.name, f"{compression} text" if compression else "text"):
                 data = bytes(stream.read(size))
+            try:
                 return decoder.decode(data, final=not data).encode() if decoder else data
             except UnicodeDecodeError as error:
                 raise self._encoding_error(error, str(self._encoding)) from None
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(
-                    self.name,
-                    f"cannot be decompressed ({first_line(error)})",
-                    "it may be truncated: write it again",
-                ) from error
 
         with self._file.open() as file:
             stream: Any = file
