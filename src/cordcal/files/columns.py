@@ -8,10 +8,12 @@ else is refused with the patterns that would fit.
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Literal
 
 from cordcal._errors import InputError
@@ -468,15 +470,15 @@ def shared_prefix(names: Sequence[str]) -> str | None:
     """
     if len(names) < 2:
         return None
-    first, last = min(names), max(names)
-    length = next(
-        (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None
-    )
-    common = first[: len(first) if length is None else length].rstrip("0123456789")
+    common = os.path.commonprefix(list(names)).rstrip("0123456789")  # noqa: RUF071 - as meant
     if common and all(name[len(common) :].isdecimal() for name in names):
         return common
-    cut = max(common.rfind(mark) for mark in _SEPARATORS) + 1
-    return common[:cut] if cut and all(len(name) > cut for name in names) else None
+    common = _until_separator(common)
+    return common if common and common not in names else None
+
+
+def _until_separator(name: str) -> str:
+    return name[: max(name.rfind(mark) for mark in _SEPARATORS) + 1]
 
 
 def _unclear(candidates: Sequence[str], where: str, listed: str) -> InputError:
@@ -489,8 +491,7 @@ def _unclear(candidates: Sequence[str], where: str, listed: str) -> InputError:
         )
     groups: dict[str, list[str]] = {}
     for name in candidates:
-        cut = max(name.rfind(mark) for mark in _SEPARATORS) + 1
-        groups.setdefault(name[:cut] or name.rstrip("0123456789"), []).append(name)
+        groups.setdefault(_until_separator(name) or name.rstrip("0123456789"), []).append(name)
     fitting = [f"{prefix}*" for prefix, names in groups.items() if len(names) > 1 and prefix]
     proposal = fitting[0] if fitting else ",".join(candidates)
     return InputError(
@@ -518,23 +519,18 @@ def _output_columns(types: Mapping[str, ColumnType], kind: str) -> ScoreColumns 
     written = _columns_of_apply(list(types))
     if not written:
         return None
-    runs: list[list[str]] = []
-    for name in written[written.index("confidence") + 1 :]:
-        if types[name] != "float":
-            continue
-        if runs and _prefix(name) and _prefix(name) == _prefix(runs[-1][0]):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    runs = [run for run in runs if len(run) > 1]
+    behind = [name for name in written[written.index("confidence") + 1 :] if types[name] == "float"]
+    runs = [(prefix, list(run)) for prefix, run in groupby(behind, _first_part) if prefix]
+    runs = [(prefix, run) for prefix, run in runs if len(run) > 1]
     if kind == "direct":
-        runs = [run for run in runs if _prefix(run[0]) == "direct_"] or runs[:1]
+        runs.sort(key=lambda run: run[0] != "direct_")
     if not runs:
         return None
-    names = tuple(name.removeprefix(_prefix(name)) for name in runs[0])
-    return ScoreColumns(OUTPUT, tuple(runs[0]), None if are_default_names(names) else names)
+    prefix, columns = runs[0]
+    return replace(_scores({name: name.removeprefix(prefix) for name in columns}), key=OUTPUT)
 
 
-def _prefix(name: str) -> str:
+def _first_part(name: str) -> str:
+    """Return a name up to its first separator; empty if it has none."""
     cut = next((at for at, mark in enumerate(name) if mark in _SEPARATORS), -1)
     return name[: cut + 1]

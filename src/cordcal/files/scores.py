@@ -17,7 +17,6 @@ from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import are_default_names, class_order
 from cordcal._validation.scores import as_matrix
-from cordcal.files.base import ColumnFile
 from cordcal.files.columns import (
     LABEL_NAMES,
     MISSING,
@@ -30,6 +29,7 @@ from cordcal.files.columns import (
 from cordcal.files.disk import Parts, PathLike, check_size, large_empty, no_rows
 from cordcal.files.kinds import check_values, check_whole_vectors, kind_of, may_be_ranks
 from cordcal.files.sources import (
+    ColumnFile,
     Source,
     check_length,
     join_vectors,
@@ -41,8 +41,7 @@ from cordcal.files.sources import (
 if TYPE_CHECKING:
     import pyarrow
 
-    from cordcal.files.table_files import TableSlice
-    from cordcal.files.tables import Table
+    from cordcal.files.tables import Table, TableSlice
 
 # A batch is at most 16 MiB of scores: far more than a cache, and small enough that a dozen
 # batches in flight take less memory than the imports.
