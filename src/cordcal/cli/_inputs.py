@@ -99,9 +99,9 @@ def read_calibration_rows(
             raise
     from cordcal.files.loop import read_valid_rows
 
-    scores, rows, skipped = read_valid_rows(open_scores(path, inputs, **options))
+    scores, skipped = read_valid_rows(open_scores(path, inputs, **options))
     echo_skipped(skipped)
-    return scores, rows
+    return scores, scores.numbers
 
 
 def require_labels(scores: Scores) -> Classes:

@@ -472,7 +472,8 @@ def _no_rows(work: ModelApplication) -> OutputRows:
     empty = dict.fromkeys(beside, np.array([""]))
     classes = work.model.n_classes_
     uniform = np.full((1, classes), 0.0 if is_logits else 1.0 / classes)
-    batches = tuple(Batch(0, uniform, context=empty) for _ in work.files)
+    batch = Batch(values=uniform, numbers=np.arange(1), context=empty)
+    batches = tuple(batch for _ in work.files)
     output = _Output(1)
     output.add(work.apply(batches), batches[0].numbers)
     others = next(iter(work.files.values())).empty_others()
@@ -487,14 +488,16 @@ def _applied_batches(
     def apply_batch(box: list[Rows]) -> tuple[Any, Applied]:
         batches = box.pop()  # the last reference, so that it is freed before encoding
         others = _other_columns(work, batches)
+        batches = tuple(replace(batch, others=None) for batch in batches)
         first, rows = batches[0].first, len(batches[0])
         errors = RowErrors(work.files, work.options.on_error)
         output = _Output(rows)
         for start, stop in pairwise(_block_edges(*batches[0].values.shape)):
-            accepted = errors.apply(tuple(batch.rows(start, stop) for batch in batches), work.apply)
+            block = tuple(batch.take(slice(start, stop)) for batch in batches)
+            accepted = errors.apply(block, work.apply)
             if accepted is not None:
                 output.add(accepted[1], accepted[0][0].numbers)
-            del accepted
+            del accepted, block
         del batches
         if others is not None and output.filled != rows:
             others = others.take(output.numbers - first)

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, collect_warnings, raise_first, row_error, warn
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Classes, Kind, NumPyArray
+from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import NO_LABEL
 from cordcal._validation.scores import DROP, original_probabilities
-from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
+from cordcal.files.scores import Batch, ScoreFile, Scores
 
 OnError = Literal["stop", "skip"]
 Rows = tuple[Batch, ...]
@@ -139,7 +139,7 @@ class RowErrors:
                 return rows, function(rows)
             except InputError as error:
                 accepted = self._accepted(error, rows[0])
-            rows = tuple(batch.where(accepted) for batch in rows)
+            rows = tuple(batch.take(accepted) for batch in rows)
         return None
 
     def _check_labels(self, rows: Rows) -> None:
@@ -169,7 +169,7 @@ class RowErrors:
         return accepted
 
 
-def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
+def read_valid_rows(file: ScoreFile) -> tuple[Scores, Counter[str]]:
     """Read the rows that are probabilities or logits, and count the others by what is wrong.
 
     Parameters
@@ -180,9 +180,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     Returns
     -------
     scores : Scores
-        The valid rows, in their order.
-    rows : ndarray of int
-        Their numbers in the file.
+        The valid rows, in their order, with their numbers in the file.
     skipped : Counter
         How many rows were skipped, by reason.
     """
@@ -196,8 +194,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     batches = [rows[0] for rows, _ in filter(None, accepted)]
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
-    whole = concat_batches(batches)
-    return file.as_scores(whole), whole.numbers, errors.counts
+    return file.as_scores(Batch.concat(batches, file.dtype)), errors.counts
 
 
 def map_overlapped(
