@@ -475,18 +475,12 @@ def apply_in_parts(
     overwrite: bool,
 ) -> Applied:
     """Write one output file per part of the input to a folder."""
-    from cordcal.files.parts import PartWork, apply_parts, pair_parts
+    from cordcal.files.parts import apply_parts
 
     if output == "-":
         raise InputError("--output", "is stdout", "name a folder for the parts")
-    files = list(work.files.values())
-    names, inputs = pair_parts(files)
-    readers = tuple(file.opener for file in files)
-    part_work = PartWork(work.model, readers, work.options, work.context)
     with _runner("applying", scheduler) as run:
-        return apply_parts(
-            part_work, names, inputs, output, resume=resume, overwrite=overwrite, run=run
-        )
+        return apply_parts(work, output, resume=resume, overwrite=overwrite, run=run)
 
 
 def audit_in_parts(

@@ -172,7 +172,7 @@ def apply(
     if keep not in ("others", "all", "none"):
         raise InputError("--keep", f"is {keep!r}", "write others, all or none")
     import cordcal
-    from cordcal.files.apply import ApplyOptions, application, apply_model
+    from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
     from cordcal.repair.decimals import check_decimals
 
     if scores and _are_swapped(model, scores[0]):
@@ -256,7 +256,7 @@ def apply(
         audit=added.audit,
         groups=groups,
     )
-    work = application(fitted, files, options, context)
+    work = ModelApplication(fitted, files, options, context)
     if decimals is not None:
         check_decimals(decimals, work.dtype)  # before anything is written
     if in_parts:

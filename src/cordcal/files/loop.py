@@ -59,8 +59,7 @@ def process_batches(
 
     def work(rows: Rows) -> tuple[Result | None, Counter[str]]:
         errors = RowErrors(files, on_error)
-        accepted = errors.apply(rows, function)
-        return None if accepted is None else accepted[1], errors.counts
+        return errors.apply(rows, function), errors.counts
 
     try:
         yield from map_overlapped(read_batches(list(files.values()), progress), work)
@@ -127,8 +126,8 @@ class RowErrors:
         self.files, self.on_error = files, on_error
         self.counts: Counter[str] = Counter()
 
-    def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> tuple[Rows, Result] | None:
-        """Return the rows that a function accepts and its result; None if it accepts none.
+    def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> Result | None:
+        """Return a function's result for the rows that it accepts; None if it accepts none.
 
         All rows that are refused for one reason are dropped together, so the function runs
         once for each reason and once for the other rows, however many rows are bad.
@@ -136,7 +135,7 @@ class RowErrors:
         while len(rows[0]):
             try:
                 self._check_labels(rows)
-                return rows, function(rows)
+                return function(rows)
             except InputError as error:
                 accepted = self._accepted(error, rows[0])
             rows = tuple(batch.take(accepted) for batch in rows)
@@ -185,13 +184,14 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Counter[str]]:
         How many rows were skipped, by reason.
     """
 
-    def check(rows: Rows) -> None:
+    def checked(rows: Rows) -> Batch:
         original_probabilities(rows[0].values, file.kind)
+        return rows[0]
 
     file = file.with_unlabelled_rows()
     errors = RowErrors({"scores": file}, "skip")
-    accepted = (errors.apply((batch,), check) for batch in file)
-    batches = [rows[0] for rows, _ in filter(None, accepted)]
+    accepted = (errors.apply((batch,), checked) for batch in file)
+    batches = [batch for batch in accepted if batch is not None]
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
     return file.as_scores(Batch.concat(batches, file.dtype)), errors.counts

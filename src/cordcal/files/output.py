@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
@@ -61,32 +60,20 @@ class OutputRows:
 
     Attributes
     ----------
-    prediction : ndarray of int
-        The prediction of each row.
-    confidence : ndarray
-        Its probability.
-    probabilities : mapping of str to ndarray of shape (K, n)
-        ``"repaired"`` and, if asked for, ``"direct"``; class by class.
-    extra : mapping of str to ndarray of shape (n,)
-        More columns, such as an explanation.
+    vectors : mapping of str to ndarray of shape (n,)
+        ``"prediction"`` and ``"confidence"``, then more columns, such as an explanation.
+    matrices : mapping of str to ndarray of shape (K, n)
+        The ``"repaired"`` and, if asked for, ``"direct"`` probabilities; class by class.
     others : Table or None
         The columns of the input that are copied.
     """
 
-    prediction: npt.NDArray[np.integer[Any]]
-    confidence: NumPyArray
-    probabilities: Mapping[str, NumPyArray]
-    extra: Mapping[str, NumPyArray] = field(default_factory=dict)
+    vectors: Mapping[str, NumPyArray]
+    matrices: Mapping[str, NumPyArray]
     others: pyarrow.Table | None = None
 
     def __len__(self) -> int:
-        return int(self.prediction.shape[0])
-
-    def first(self, rows: int) -> OutputRows:
-        """Return the first rows, without the copied columns."""
-        probabilities = {name: matrix[:, :rows] for name, matrix in self.probabilities.items()}
-        extra = {name: vector[:rows] for name, vector in self.extra.items()}
-        return OutputRows(self.prediction[:rows], self.confidence[:rows], probabilities, extra)
+        return int(self.vectors["prediction"].shape[0])
 
 
 class Writer(Protocol):
@@ -134,7 +121,7 @@ class NpyWriter:
 
     def encode(self, rows: OutputRows) -> NumPyArray:
         """Return the matrix, row by row."""
-        return np.ascontiguousarray(rows.probabilities["repaired"].T)
+        return np.ascontiguousarray(rows.matrices["repaired"].T)
 
     def write(self, encoded: NumPyArray) -> None:
         """Append rows."""
@@ -160,11 +147,8 @@ class NpzWriter:
 
     def encode(self, rows: OutputRows) -> dict[str, NumPyArray]:
         """Return the arrays."""
-        matrices = {
-            kind: np.ascontiguousarray(matrix.T) for kind, matrix in rows.probabilities.items()
-        }
-        vectors = {"prediction": rows.prediction, "confidence": rows.confidence}
-        return {**matrices, **vectors, **rows.extra}
+        matrices = {kind: np.ascontiguousarray(matrix.T) for kind, matrix in rows.matrices.items()}
+        return {**matrices, **rows.vectors}
 
     def write(self, encoded: dict[str, NumPyArray]) -> None:
         """Append rows."""

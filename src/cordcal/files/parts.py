@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
-from cordcal.files.apply import Applied, ApplyOptions, all_skipped_error, application, apply_model
+from cordcal.files.apply import Applied, ApplyOptions, ModelApplication, apply_model
 from cordcal.files.context import FileContext
 from cordcal.files.disk import open_locked
 from cordcal.files.output import SUFFIXES
@@ -77,7 +77,7 @@ class PartWork:
         digest = input_digest(paths)
         files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        work = application(self.model, files, self.options, self.context)
+        work = ModelApplication(self.model, files, self.options, self.context)
         applied = apply_model(work, output, allow_none=True)
         return {"input": digest, "bytes": os.path.getsize(output), "applied": applied.to_dict()}
 
@@ -92,9 +92,7 @@ def input_digest(paths: Sequence[str]) -> str:
 
 
 def apply_parts(
-    work: PartWork,
-    names: Sequence[str],
-    inputs: Sequence[tuple[str, ...]],
+    work: ModelApplication,
     folder: str | os.PathLike[str],
     *,
     resume: bool = False,
@@ -105,12 +103,8 @@ def apply_parts(
 
     Parameters
     ----------
-    work : PartWork
-        How to repair a part.
-    names : sequence of str
-        The name of each part in the folder.
-    inputs : sequence of tuple of str
-        The files of each part.
+    work : ModelApplication
+        The model and its input, whose parts have the names of their outputs.
     folder : path
         The folder of the outputs.
     resume : bool
@@ -125,6 +119,10 @@ def apply_parts(
     applied : Applied
         Counts over all parts.
     """
+    files = list(work.files.values())
+    readers = tuple(file.opener for file in files)
+    part_work = PartWork(work.model, readers, work.options, work.context)
+    names, inputs = pair_parts(files)
     for name in names:
         if Path(name).suffix.lower() not in SUFFIXES:
             raise InputError(
@@ -133,7 +131,7 @@ def apply_parts(
                 f"name an output file with one of the suffixes {', '.join(SUFFIXES)}",
             )
     target = Path(folder)
-    job = describe_job(work)
+    job = describe_job(part_work)
     with _finished_parts(target, names, job, resume=resume, overwrite=overwrite) as finished:
         for name, paths in zip(names, inputs, strict=True):
             if name in finished.parts and finished.parts[name]["input"] != input_digest(paths):
@@ -143,7 +141,7 @@ def apply_parts(
         # Workers may run in another folder.
         items = [(inputs[at], os.path.abspath(target / names[at])) for at in remaining]
         try:
-            for at, done in zip(remaining, run(work, items), strict=True):
+            for at, done in zip(remaining, run(part_work, items), strict=True):
                 finished.add(names[at], done)
         except (KeyboardInterrupt, ClusterFailure) as error:
             progress = f"{len(finished.parts)} of {len(names)} parts are complete in {folder}"
@@ -155,8 +153,7 @@ def apply_parts(
             raise Interrupted(progress, hint, option=option) from error
     counted = [Applied(**part["applied"]) for part in finished.parts.values()]
     applied = replace(Applied.total(work.model.n_classes_, counted), resumed=resumed)
-    if not applied.rows and applied.skipped:
-        raise all_skipped_error(str(folder), applied.skipped)
+    applied.check_not_all_skipped(str(folder))
     return applied
 
 

@@ -35,33 +35,28 @@ _MAX_TEXT_BYTES = 2**28
 
 def output_table(rows: OutputRows, format: OutputFormat) -> pa.Table:
     """Return the columns of an output."""
-    columns: dict[str, Any] = {}
-    fields: list[pa.Field] = []
-    if rows.others is not None:
-        for field, column in zip(rows.others.schema, rows.others.columns, strict=True):
-            columns[field.name] = column
-            fields.append(field)
-    own: dict[str, Any] = {"prediction": pa.array(rows.prediction)}
+    vectors = {name: pa.array(vector) for name, vector in rows.vectors.items()}
+    own: dict[str, Any] = {"prediction": vectors.pop("prediction")}
     if format.class_names is not None:
         names = pa.array(format.class_names, pa.string())
         own["prediction_name"] = names.take(own["prediction"])
-    own["confidence"] = pa.array(rows.confidence)
-    for kind, matrix in rows.probabilities.items():
-        own |= {
-            name: pa.array(column)
-            for name, column in zip(format.headings(kind), matrix, strict=True)
-        }
-    own |= {name: pa.array(column) for name, column in rows.extra.items()}
+    own["confidence"] = vectors.pop("confidence")
+    for kind, matrix in rows.matrices.items():
+        own |= zip(format.headings(kind), map(pa.array, matrix), strict=True)
+    own |= vectors
+    table = pa.table(own)
+    if rows.others is None:
+        return table
     for name in own:
-        if name in columns:
+        if name in rows.others.column_names:
             raise InputError(
                 "the input",
                 f"has a column {name!r}, as the output would",
                 "rename it, or omit the other columns with {option}",
                 option=("passthrough", "False"),
             )
-    fields += [pa.field(name, array.type) for name, array in own.items()]
-    return pa.table([*columns.values(), *own.values()], schema=pa.schema(fields))
+    schema = pa.schema([*rows.others.schema, *table.schema])
+    return pa.table([*rows.others.columns, *table.columns], schema=schema)
 
 
 class TableWriter(ABC):
