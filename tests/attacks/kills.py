@@ -11,8 +11,7 @@ from typing import Any
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, scores
-from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
-from cordcal.files.parts import apply_parts
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model, apply_parts
 
 ROWS, CLASSES, PARTS = 1500, 20, 6
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")

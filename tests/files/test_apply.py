@@ -20,9 +20,8 @@ import pytest
 import cordcal
 from cordcal.cli import main
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
+from cordcal.files.apply import FINISHED, ApplyOptions, ModelApplication, apply_model, apply_parts
 from cordcal.files.output import NpyWriter
-from cordcal.files.parts import FINISHED, apply_parts
 from errors import refused
 
 Write = Callable[..., Path]

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.apply import Applied, ModelApplication
     from cordcal.files.context import FileContext, SecondOpinion
-    from cordcal.files.loop import OnError
-    from cordcal.files.parts import Run
+    from cordcal.files.loop import OnError, Run
 
 
 def open_scores(
@@ -475,7 +474,7 @@ def apply_in_parts(
     overwrite: bool,
 ) -> Applied:
     """Write one output file per part of the input to a folder."""
-    from cordcal.files.parts import apply_parts
+    from cordcal.files.apply import apply_parts
 
     if output == "-":
         raise InputError("--output", "is stdout", "name a folder for the parts")
@@ -488,7 +487,7 @@ def audit_in_parts(
 ) -> AuditedFiles:
     """Audit the parts of two folders on a cluster; labels and weights are read locally."""
     from cordcal.evaluate.audit_files import AuditPart, audit_parts
-    from cordcal.files.parts import pair_parts
+    from cordcal.files.loop import pair_parts
 
     _, paths = pair_parts([original, direct])
     inputs = [
@@ -503,7 +502,7 @@ def audit_in_parts(
 @contextmanager
 def _runner(title: str, scheduler: str | None) -> Iterator[Run]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
-    from cordcal.files.parts import run_locally
+    from cordcal.files.loop import run_locally
 
     with counted_progress(title) as advance:
 

@@ -1,38 +1,48 @@
 """Apply a model to files of any size: read, predict, check every vector, write.
 
-An output appears complete or not at all.
+An output appears complete or not at all.  Parts of an input become one output each, here or on a
+cluster; a file in the output folder lists the finished ones with digests of their inputs, so that a
+later run makes only the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import NumPyArray, NumPyDType, Record
 from cordcal._validation.labels import group_names
 from cordcal.files.context import FileContext, count_unknown, errors_of_scores
-from cordcal.files.disk import large_empty, replacing, write_to_stdout
+from cordcal.files.disk import large_empty, open_locked, replacing, write_to_stdout
 from cordcal.files.loop import (
     OnError,
+    Open,
     Progress,
     RowErrors,
     Rows,
+    Run,
     map_overlapped,
     original_and_prediction,
+    pair_parts,
     read_batches,
+    run_locally,
 )
 from cordcal.files.output import (
+    SUFFIXES,
     TABLE_SUFFIXES,
     OutputFormat,
     OutputRows,
@@ -46,6 +56,9 @@ from cordcal.repair.prediction_rule import PredictionRule, strictly_first
 
 if TYPE_CHECKING:
     from cordcal.preserving import Outputs
+
+FINISHED = "_cordcal.jsonl"
+"""The file in an output folder that lists its finished parts."""
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**17
@@ -286,6 +299,25 @@ def _mixed(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
+def _check_predictions(
+    repaired: NumPyArray,
+    prediction: npt.NDArray[np.integer[Any]],
+    rule: PredictionRule | None,
+) -> None:
+    """Refuse to write rows that are not probabilities, or have another prediction."""
+    if rule is None:
+        unchanged = bool((repaired.argmax(axis=1) == prediction).all())
+    else:
+        unchanged = bool(strictly_first(repaired, prediction, rule).all())
+    # One sum finds NaN and infinity without an array of flags.
+    if not unchanged or not np.isfinite(repaired.sum(dtype=np.float64)):
+        raise InputError(
+            "model",
+            "gives repaired probabilities that do not keep the predictions",
+            "fit it again; if that does not help, this is a bug of cordcal",
+        )
+
+
 # One output.
 
 
@@ -480,20 +512,198 @@ class _Output:
         )
 
 
-def _check_predictions(
-    repaired: NumPyArray,
-    prediction: npt.NDArray[np.integer[Any]],
-    rule: PredictionRule | None,
-) -> None:
-    """Refuse to write rows that are not probabilities, or have another prediction."""
-    if rule is None:
-        unchanged = bool((repaired.argmax(axis=1) == prediction).all())
-    else:
-        unchanged = bool(strictly_first(repaired, prediction, rule).all())
-    # One sum finds NaN and infinity without an array of flags.
-    if not unchanged or not np.isfinite(repaired.sum(dtype=np.float64)):
+# One output for each part, and a list of the finished parts.
+
+
+@dataclass(frozen=True)
+class PartWork:
+    """How to repair one part: everything that a process on another machine needs.
+
+    Attributes
+    ----------
+    model : PreservingCalibrator, CORD or Lift
+        The fitted model.
+    readers : tuple of callable
+        Open a part of the scores, or of the original and the direct probabilities.
+    options : ApplyOptions
+        What to compute and write.
+    context : FileContext or None
+        The columns next to the scores that the model needs.
+    """
+
+    model: Any
+    readers: tuple[Open, ...]
+    options: ApplyOptions
+    context: FileContext | None = None
+
+    def __call__(self, part: tuple[tuple[str, ...], str]) -> dict[str, Any]:
+        """Repair a part, given as its inputs and its output, and describe what was done."""
+        paths, output = part
+        digest = input_digest(paths)
+        files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        work = ModelApplication(self.model, files, self.options, self.context)
+        applied = apply_model(work, output, allow_none=True)
+        return {"input": digest, "bytes": os.path.getsize(output), "applied": applied.to_dict()}
+
+
+def input_digest(paths: Sequence[str]) -> str:
+    """Return a digest of the contents of files."""
+    whole = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()
+
+
+def apply_parts(
+    work: ModelApplication,
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    run: Run = run_locally,
+) -> Applied:
+    """Write the repaired probabilities of each part to a file of the same name in a folder.
+
+    Parameters
+    ----------
+    work : ModelApplication
+        The model and its input, whose parts have the names of their outputs.
+    folder : path
+        The folder of the outputs.
+    resume : bool
+        Keep the parts that an earlier run has written from the same input, model and options.
+    overwrite : bool
+        Whether existing parts may be replaced.
+    run : callable
+        Runs the work; by default in this process, one part after the other.
+
+    Returns
+    -------
+    applied : Applied
+        Counts over all parts.
+    """
+    files = list(work.files.values())
+    readers = tuple(file.opener for file in files)
+    part_work = PartWork(work.model, readers, work.options, work.context)
+    names, inputs = pair_parts(files)
+    for name in names:
+        if Path(name).suffix.lower() not in SUFFIXES:
+            raise InputError(
+                name,
+                "has a format in which probabilities cannot be written",
+                f"name an output file with one of the suffixes {', '.join(SUFFIXES)}",
+            )
+    target = Path(folder)
+    job = describe_job(part_work)
+    with _open_finished(target, names, may_exist=resume or overwrite) as file:
+        stored = _read_finished(file, target, job) if resume else {}
+        finished = {
+            name: stored[name]
+            for name, paths in zip(names, inputs, strict=True)
+            if name in stored and stored[name]["input"] == input_digest(paths)
+        }
+        file.seek(0)
+        file.truncate()
+        for name, part in finished.items():
+            _note_finished(file, job, name, part)
+        resumed = sum(part["applied"]["rows"] for part in finished.values())
+        remaining = [at for at, name in enumerate(names) if name not in finished]
+        # Workers may run in another folder.
+        items = [(inputs[at], os.path.abspath(target / names[at])) for at in remaining]
+        try:
+            for at, done in zip(remaining, run(part_work, items), strict=True):
+                finished[names[at]] = done
+                _note_finished(file, job, names[at], done)
+        except (KeyboardInterrupt, ClusterFailure) as error:
+            progress = f"{len(finished)} of {len(names)} parts are complete in {folder}"
+            hint = "the same command with {option} makes the others"
+            option = ("resume", "True")
+            if isinstance(error, ClusterFailure):
+                reason = f"{error.reason}; {progress}"
+                raise ClusterFailure(error.argument, reason, hint, option=option) from error
+            raise Interrupted(progress, hint, option=option) from error
+    counted = [Applied(**part["applied"]) for part in finished.values()]
+    applied = replace(Applied.total(work.model.n_classes_, counted), resumed=resumed)
+    applied.check_not_all_skipped(str(folder))
+    return applied
+
+
+def describe_job(work: PartWork) -> str:
+    """Return a digest of all that an output depends on except its input."""
+    from cordcal._version import __version__
+
+    arrays, meta = work.model.to_state()
+    reading = [repr(getattr(reader, "keywords", None)) for reader in work.readers]
+    facts = [__version__, meta, asdict(work.options), reading]
+    if work.context is not None:
+        opinion = work.context.opinion
+        facts += [dict(work.context.columns), dict(work.context.unknown)]
+        facts += [] if opinion is None else [opinion.id_column, input_digest(opinion.paths)]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _open_finished(folder: Path, names: Sequence[str], *, may_exist: bool) -> Iterator[BinaryIO]:
+    """Open the list of finished parts, which no other process may write meanwhile."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(str(folder), "is a file", "name a folder for the parts")
+    existing = _existing_files(folder)
+    foreign = sorted(existing - {*names})
+    if foreign:
         raise InputError(
-            "model",
-            "gives repaired probabilities that do not keep the predictions",
-            "fit it again; if that does not help, this is a bug of cordcal",
+            str(folder), f"contains other files ({foreign[0]})", "name a new or an empty folder"
         )
+    if existing and not may_exist:
+        raise InputError(
+            str(folder),
+            f"already contains {len(existing):,} parts",
+            "pass {option} to keep those that are up to date",
+            option=("resume", "True"),
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = open_locked(folder / FINISHED)
+    if handle is None:
+        raise InputError(str(folder), "is being written by another process", "wait for it")
+    with os.fdopen(handle, "r+b") as file:
+        yield file
+
+
+def _note_finished(file: BinaryIO, job: str, name: str, done: dict[str, Any]) -> None:
+    """Append a part to the list of finished ones."""
+    file.write(json.dumps({"part": name, "job": job, **done}).encode() + b"\n")
+    file.flush()
+
+
+def _existing_files(folder: Path) -> set[str]:
+    """Return the files of a folder that a reader would take for parts."""
+    if not folder.is_dir():
+        return set()
+    relative = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return {
+        str(path)
+        for path in relative
+        if not any(name.startswith((".", "_")) for name in path.parts)
+    }
+
+
+def _read_finished(file: BinaryIO, folder: Path, job: str) -> dict[str, dict[str, Any]]:
+    """Return the parts that runs of the same job have finished and that are still there."""
+    parts: dict[str, dict[str, Any]] = {}
+    for line in file.read().splitlines(keepends=True):
+        try:
+            part = json.loads(line)
+            name, own_job, size = part.pop("part"), part.pop("job"), part["bytes"]
+            complete = "input" in part and Applied(**part["applied"]).rows >= 0
+        except (ValueError, KeyError, AttributeError, TypeError):
+            continue  # the line of a killed run may be cut
+        target = folder / name
+        if complete and own_job == job and target.is_file() and target.stat().st_size == size:
+            parts[name] = part
+        else:
+            parts.pop(name, None)
+    return parts

@@ -1,4 +1,4 @@
-"""The loop of all work over files: read batches, compute on threads, yield results in order.
+"""The loops of all work over files: over batches on threads, and over parts on any machine.
 
 Rows that a computation refuses are named by file and row, or skipped and counted.
 """
@@ -30,6 +30,11 @@ Progress = Callable[[int, int | None], None]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+Open = Callable[[str], ScoreFile]
+"""Opens a part of an input."""
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Calls a function for each item, on any machine, and yields the results in order."""
 
 _NUMBER = re.compile(r"\d[\d.,e+-]*")
 
@@ -270,3 +275,24 @@ class _WarnOnce:
                 self._seen.add(words)
                 warn(message)
         return result
+
+
+# Parts.
+
+
+def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Run the work in this process, one item after the other."""
+    return map(function, items)
+
+
+def pair_parts(files: Sequence[ScoreFile]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the names of the parts, and the files of each as absolute paths."""
+    parts = [file.parts.files for file in files]
+    names = [file.parts.relative for file in files]
+    if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
+        raise InputError(
+            files[0].path,
+            f"and {files[1].path} have parts with different names",
+            "give the parts of the same rows the same names",
+        )
+    return names[0], [tuple(map(os.path.abspath, paths)) for paths in zip(*parts, strict=True)]

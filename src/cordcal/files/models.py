@@ -227,6 +227,7 @@ VERSION = 1
 # Written before the first release, with other keys.
 _UNRELEASED_FORMAT = "cordcal model"
 _SAVE_AGAIN = "fit and save the model again"
+_PASS_A_MODEL = "pass a file that cordcal.save or `cordcal fit` wrote"
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -340,22 +341,15 @@ def read_state(
         What ``build`` returned.
     """
     name = Path(path).name
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: there is no such {kind} file")
-    if Path(path).is_file() and not is_model(path):
-        raise InputError(name, f"is not the file of a {kind}", f"pass the file of a {kind}")
     try:
-        arrays, metadata = _open_model(path)
-        _check_digest(arrays, metadata, name)
+        arrays, metadata = _open(path, kind, f"pass the file of a {kind}")
         body = _parse(metadata, "body", name)
     except InputError as error:
-        raise InputError(name, error.reason, remedy) from None
+        hint = remedy if error.hint == _SAVE_AGAIN else error.hint
+        raise InputError(name, error.reason, hint) from None
     if metadata.get("kind") != kind:
-        raise InputError(
-            name,
-            f"holds a {metadata.get('kind')!r}, not a {kind!r}",
-            f"pass the file of a {kind}",
-        )
+        reason = f"holds a {metadata.get('kind')!r}, not a {kind!r}"
+        raise InputError(name, reason, f"pass the file of a {kind}")
     try:
         return build(arrays, body)
     except InputError as error:
@@ -378,10 +372,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
-    tensors, metadata = _open_model(path)
+    tensors, metadata = _open(path)
     kind = metadata.get("kind", "")
     model_class = _class_of(kind, name)
-    _check_digest(tensors, metadata, name)
     body = _parse(metadata, "body", name)
     _CHECKS[kind.split()[0]](_Fields(name, body), tensors)
     try:
@@ -415,29 +408,44 @@ def facts_of(path: str | os.PathLike[str]) -> dict[str, str]:
     facts : dict of str to str
         ``cordcal`` is missing in files that do not say it.
     """
-    metadata = _open_model(path)[1]
+    metadata = _open(path)[1]
     return {name: metadata[name] for name in ("version", "digest", "cordcal") if name in metadata}
 
 
-def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, NumPyArray], dict[str, str]]:
-    """Return the tensors and the metadata of a file of this version."""
+def _open(
+    path: str | os.PathLike[str], what: str = "model", hint: str = _PASS_A_MODEL
+) -> tuple[dict[str, NumPyArray], dict[str, str]]:
+    """Return the tensors and the metadata of a whole file of this version."""
+    from safetensors import SafetensorError, safe_open
+
     name = Path(path).name
-    arrays, metadata = _read_safetensors(path)
+    check_local(path)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the {what} file in it")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: there is no such {what} file")
+    if not is_model(path):
+        raise InputError(name, f"is not a {what} file", hint)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, TypeError, ValueError, OverflowError) as error:
+        reason = f"is not a complete safetensors file ({error})"
+        raise InputError(name, reason, _SAVE_AGAIN) from None
     if metadata.get("format") == _UNRELEASED_FORMAT:
         raise InputError(name, "was written before cordcal's first release", _SAVE_AGAIN)
     if metadata.get("format") != FORMAT:
-        raise InputError(
-            name,
-            "is a safetensors file but not a cordcal model",
-            "pass a file that cordcal.save or `cordcal fit` wrote",
-        )
+        raise InputError(name, "is a safetensors file but not a cordcal model", hint)
     if metadata.get("version") != str(VERSION):
         raise InputError(
             name,
             f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
             "upgrade cordcal, or save the model again with this one",
         )
-    return arrays, metadata
+    if metadata.get("digest") != _digest(tensors, metadata):
+        raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
+    return tensors, metadata
 
 
 def _try_out(model: Any) -> None:
@@ -454,32 +462,6 @@ def _try_out(model: Any) -> None:
         probabilities = model.predict_proba(row)
     if probabilities.shape != row.shape or not np.isfinite(probabilities).all():
         raise ValueError("it does not return probabilities")
-
-
-def _read_safetensors(
-    path: str | os.PathLike[str],
-) -> tuple[dict[str, NumPyArray], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file."""
-    from safetensors import SafetensorError, safe_open
-
-    name = Path(path).name
-    check_local(path)
-    if Path(path).is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name the model file in it")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: there is no such model file")
-    if not is_model(path):
-        raise InputError(
-            name, "is not a model file", "pass one that cordcal.save or `cordcal fit` wrote"
-        )
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
-    except (SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            name, f"is not a complete safetensors file ({error})", _SAVE_AGAIN
-        ) from None
 
 
 def _encode_safetensors(tensors: Mapping[str, NumPyArray], metadata: dict[str, str]) -> bytes:
@@ -502,13 +484,6 @@ def _digest(tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str]) -> s
         digest.update(json.dumps([name, values.dtype.str, values.shape]).encode())
         digest.update(values.tobytes())
     return digest.hexdigest()
-
-
-def _check_digest(
-    tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str], name: str
-) -> None:
-    if metadata.get("digest") != _digest(tensors, metadata):
-        raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
 
 
 def _parse(metadata: Mapping[str, str], field: str, name: str) -> Any:
@@ -535,7 +510,7 @@ def state_kind(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of a file that `write_state` wrote, None of a model or another file."""
     if str(path) == "-" or not Path(path).is_file() or not is_model(path):
         return None
-    kind = _read_safetensors(path)[1].get("kind")
+    kind = _open(path)[1].get("kind")
     return kind if kind in ("monitor", "baseline") else None
 
 

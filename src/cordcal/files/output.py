@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -76,16 +77,21 @@ class OutputRows:
         return int(self.vectors["prediction"].shape[0])
 
 
-class Writer(Protocol):
-    """Writes rows to a file; `encode` may run on several threads, `write` may not."""
+class Writer(ABC):
+    """Writes rows to an open file; `encode` may run on several threads, `write` may not."""
 
+    def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
+        self.file, self.format = file, format
+
+    @abstractmethod
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
 
+    @abstractmethod
     def write(self, encoded: Any) -> None:
         """Append encoded rows."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - text needs nothing
         """Complete the file."""
 
 
@@ -103,21 +109,18 @@ def output_suffix(path: str | os.PathLike[str]) -> str:
 
 def open_writer(suffix: str, file: BinaryIO, format: OutputFormat) -> Writer:
     """Return what writes the format of a suffix to an open file."""
-    if suffix == ".npy":
-        return NpyWriter(file)
-    if suffix == ".npz":
-        return NpzWriter(file, format)
-    from cordcal.files.writers import WRITERS
+    if suffix in TABLE_SUFFIXES:
+        from cordcal.files.writers import WRITERS
 
-    return WRITERS[suffix](file, format)
+        return WRITERS[suffix](file, format)
+    return (NpyWriter if suffix == ".npy" else NpzWriter)(file, format)
 
 
-class NpyWriter:
+class NpyWriter(Writer):
     """The repaired probabilities alone, as a plain array."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._rows = file, 0
-        self._matrix: NumPyArray | None = None
+    _matrix: NumPyArray | None = None
+    _rows = 0
 
     def encode(self, rows: OutputRows) -> NumPyArray:
         """Return the matrix, row by row."""
@@ -127,22 +130,22 @@ class NpyWriter:
         """Append rows."""
         if self._matrix is None:
             self._matrix = encoded[:0]
-            self._file.write(npy_header(encoded.dtype, 0, encoded.shape[1]))
-        self._file.write(encoded.data.cast("B") if encoded.size else b"")
+            self.file.write(npy_header(encoded.dtype, 0, encoded.shape[1]))
+        self.file.write(encoded.data.cast("B") if encoded.size else b"")
         self._rows += len(encoded)
 
     def close(self) -> None:
         """Write the number of rows into the header."""
         if self._matrix is not None:
-            self._file.seek(0)
-            self._file.write(npy_header(self._matrix.dtype, self._rows, self._matrix.shape[1]))
+            self.file.seek(0)
+            self.file.write(npy_header(self._matrix.dtype, self._rows, self._matrix.shape[1]))
 
 
-class NpzWriter:
+class NpzWriter(Writer):
     """All arrays under their names, compressed; kept in memory until the end."""
 
     def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
-        self._file, self._format = file, format
+        super().__init__(file, format)
         self._blocks: list[dict[str, NumPyArray]] = []
 
     def encode(self, rows: OutputRows) -> dict[str, NumPyArray]:
@@ -160,6 +163,6 @@ class NpzWriter:
             name: np.concatenate([block[name] for block in self._blocks])
             for name in (self._blocks[0] if self._blocks else ())
         }
-        if self._format.class_names is not None:
-            arrays["class_names"] = np.array(self._format.class_names, dtype=np.str_)
-        np.savez_compressed(self._file, **arrays)  # type: ignore[arg-type]
+        if self.format.class_names is not None:
+            arrays["class_names"] = np.array(self.format.class_names, dtype=np.str_)
+        np.savez_compressed(self.file, **arrays)  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.files.columns import KIND
 from cordcal.files.disk import replacing
-from cordcal.files.output import OutputFormat, OutputRows
+from cordcal.files.output import OutputFormat, OutputRows, Writer
 from cordcal.files.values import JSON, combined, decode_json, encode_json, is_text, size_of
 
 # A quarter of Arrow's default, because unfinished pages take memory.
@@ -59,11 +59,8 @@ def output_table(rows: OutputRows, format: OutputFormat) -> pa.Table:
     return pa.table([*rows.others.columns, *table.columns], schema=schema)
 
 
-class TableWriter(ABC):
-    """Writes tables to a file; `encode` may run on several threads, `write` may not."""
-
-    def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
-        self.file, self.format = file, format
+class TableWriter(Writer):
+    """Writes tables to a file."""
 
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
@@ -72,13 +69,6 @@ class TableWriter(ABC):
     @abstractmethod
     def encode_table(self, table: pa.Table) -> Any:
         """Return a table as `write` takes it."""
-
-    @abstractmethod
-    def write(self, encoded: Any) -> None:
-        """Append encoded rows."""
-
-    def close(self) -> None:  # noqa: B027 - text needs nothing
-        """Complete the file."""
 
 
 class _ArrowWriter(TableWriter):
@@ -92,10 +82,7 @@ class _ArrowWriter(TableWriter):
             if field.metadata == JSON and field.type == pa.string():
                 plain = decode_json(combined(table.column(at)))
                 table = table.set_column(at, pa.field(field.name, pa.string()), plain)
-        return self._prepared(table).combine_chunks()
-
-    def _prepared(self, table: pa.Table) -> pa.Table:
-        return table
+        return table.combine_chunks()
 
     @abstractmethod
     def _open(self, schema: pa.Schema) -> Any:
@@ -141,12 +128,13 @@ class FeatherWriter(_ArrowWriter):
     block of rows knows.
     """
 
-    def _prepared(self, table: pa.Table) -> pa.Table:
-        for at, field in enumerate(table.schema):
-            if pa.types.is_dictionary(field.type):
-                plain = table.column(at).cast(field.type.value_type)
-                table = table.set_column(at, field.with_type(field.type.value_type), plain)
-        return table
+    def encode_table(self, table: pa.Table) -> pa.Table:
+        """Return a table of one chunk, without categories."""
+        plain = [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+            for field in table.schema
+        ]
+        return super().encode_table(table.cast(pa.schema(plain, table.schema.metadata)))
 
     def _open(self, schema: pa.Schema) -> Any:
         return pa.ipc.new_file(self.file, schema)
