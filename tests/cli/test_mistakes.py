@@ -103,7 +103,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("fit", "s.npz", *TS, "--original", "p.npz"), "but not both"),
         (("audit", "--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
         (("fit", *PAIR, "--columns", "other"), "has no column 'other'; its scores are probs"),
-        (("fit", *PAIR, "--labels", "y"), "--labels needs a file of scores and labels; leave it out"),
+        (("fit", *PAIR, "--labels", "y"), "--labels needs a file of scores and labels"),
         (
             ("audit", "--original", "both.npz", "--direct", "q.npz"),
             "several matrices of scores (p, q); choose one, as in --columns p",

@@ -115,15 +115,11 @@ class Applied(Record):
 
 
 @dataclass(frozen=True)
-class ApplyOptions:
-    """What `apply` computes and writes.
+class ApplyOptions(OutputFormat):
+    """What `apply` computes, and how it is written.
 
     Attributes
     ----------
-    class_names : tuple of str or None
-        One name per class.
-    names : str
-        The name of a column of probabilities; ``{class}`` stands for the class.
     dtype : str or None
         The dtype of the probabilities; by default that of the scores, at least float32.
     decimals : int or None
@@ -139,14 +135,10 @@ class ApplyOptions:
         and add a column ``row`` with the numbers of the others.
     audit : float or None
         Add the column ``audit``: a random share of the rows to act on, for a person to label.
-    spreadsheet : bool
-        In CSV, begin text that a spreadsheet would take for formulas with an apostrophe.
     groups : str or None
         The key or column of each row's group, for a certificate by group.
     """
 
-    class_names: tuple[str, ...] | None = None
-    names: str = "p_{class}"
     dtype: str | None = None
     decimals: int | None = None
     with_direct: bool = False
@@ -154,7 +146,6 @@ class ApplyOptions:
     passthrough: bool = True
     keep_scores: bool = False
     on_error: OnError = "stop"
-    spreadsheet: bool = False
     audit: float | None = None
     groups: str | None = None
 
@@ -375,8 +366,7 @@ def apply_model(
 def _write_rows(
     work: ModelApplication, suffix: str, file: BinaryIO, progress: Progress | None
 ) -> Applied:
-    options, classes = work.options, work.model.n_classes_
-    format = OutputFormat(classes, options.class_names, options.names, options.spreadsheet)
+    options = work.options
     if options.passthrough and suffix in TABLE_SUFFIXES:
         # A JSONL row keeps the keys that it has; other formats have the same columns throughout.
         work.files = {
@@ -386,7 +376,7 @@ def _write_rows(
             )
             for name, source in work.files.items()
         }
-    writer = open_writer(suffix, file, format)
+    writer = open_writer(suffix, file, options)
     applied: list[Applied] = []
     try:
         for encoded, counts in _applied_batches(work, writer, progress):
@@ -401,7 +391,7 @@ def _write_rows(
         with suppress(Exception):  # the file is removed
             writer.close()
         raise
-    return Applied.total(classes, applied)
+    return Applied.total(work.model.n_classes_, applied)
 
 
 def _no_rows(work: ModelApplication) -> OutputRows:

@@ -29,30 +29,14 @@ class OutputFormat:
 
     Attributes
     ----------
-    classes : int
-        The number of classes.
     class_names : tuple of str or None
         One name per class.
-    names : str
-        The name of a column of probabilities; ``{class}`` stands for the class.
     spreadsheet : bool
         In CSV, put an apostrophe before text that a spreadsheet would take for a formula.
     """
 
-    classes: int
     class_names: tuple[str, ...] | None = None
-    names: str = "p_{class}"
     spreadsheet: bool = False
-
-    def __post_init__(self) -> None:
-        if "{class}" not in self.names:
-            raise InputError("names", f"is {self.names!r}", "write {class} for the class")
-
-    def headings(self, kind: str) -> list[str]:
-        """Return the names of the columns of ``"repaired"`` or ``"direct"`` probabilities."""
-        pattern = self.names if kind == "repaired" else f"{kind}_{{class}}"
-        classes = self.class_names or map(str, range(self.classes))
-        return [pattern.replace("{class}", name) for name in classes]
 
 
 @dataclass(frozen=True, eq=False)

@@ -370,7 +370,8 @@ class ScoreFile:
         self._read_columns = list(layout.columns)
         if self._class_of and self.class_names is not None:
             order = class_order(own or (), self.class_names, self.path, "the classes")
-            self._read_columns = _ordered(self._read_columns, order)
+            if order is not None:
+                self._read_columns = [layout.columns[at] for at in order]
         self._orders = [self._order_in(file) for file in source.files]
         for name in spec.beside if source.names else ():  # not even a header
             self._check_beside(name)
@@ -483,11 +484,6 @@ class ScoreFile:
     def name(self) -> str:
         """The file and the key, for messages."""
         return f"{self.path} ({self.key})"
-
-    @property
-    def paths(self) -> list[str]:
-        """The files."""
-        return self._source.paths
 
     @property
     def parts(self) -> Parts:
@@ -622,10 +618,10 @@ class ScoreFile:
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that was read, and the row's number in it."""
-        if not self._starts or len(self.paths) == 1:
+        if not self._starts or len(self._source.paths) == 1:
             return self.path, row
         (file,) = self._files_of(np.array([row]))
-        return self.paths[file], row - self._starts[file]
+        return self._source.paths[file], row - self._starts[file]
 
     def _files_of(self, rows: Classes) -> list[int]:
         """Return the files of some rows that were read."""
@@ -722,7 +718,7 @@ class ScoreFile:
     def separate_vectors(self) -> list[dict[str, NumPyArray]]:
         """Return labels and weights of separate files, part by part."""
         if not self._separate:
-            return [{} for _ in self.paths]
+            return [{} for _ in self._source.paths]
         parts, stop = [], 0
         for file in self._source.files:
             count = file.count(self._layout.columns)  # rows of text are read to be counted
@@ -735,10 +731,6 @@ class ScoreFile:
     def attach(self, vectors: Mapping[str, NumPyArray]) -> None:
         """Use labels and weights that the caller has read already."""
         self._separate = {**self._separate, **vectors}
-
-
-def _ordered(columns: list[str], order: list[int] | None) -> list[str]:
-    return columns if order is None else [columns[at] for at in order]
 
 
 def _are_missing(labels: NumPyArray, names: Sequence[str]) -> Flags:

@@ -42,7 +42,10 @@ def output_table(rows: OutputRows, format: OutputFormat) -> pa.Table:
         own["prediction_name"] = names.take(own["prediction"])
     own["confidence"] = vectors.pop("confidence")
     for kind, matrix in rows.matrices.items():
-        own |= zip(format.headings(kind), map(pa.array, matrix), strict=True)
+        prefix = "p" if kind == "repaired" else kind
+        classes = format.class_names or range(len(matrix))
+        headings = (f"{prefix}_{name}" for name in classes)
+        own |= zip(headings, map(pa.array, matrix), strict=True)
     own |= vectors
     table = pa.table(own)
     if rows.others is None:
@@ -101,23 +104,21 @@ class _ArrowWriter(TableWriter):
 
 
 class ParquetWriter(_ArrowWriter):
-    """Parquet, without dictionaries and statistics for probabilities."""
+    """Parquet, without dictionaries and statistics for floating numbers, which hardly repeat."""
 
     def _open(self, schema: pa.Schema) -> Any:
-        own = {name for kind in ("repaired", "direct") for name in self.format.headings(kind)}
-        plain = [field for field in schema if field.name not in own]
-        flat = [field for field in plain if not pa.types.is_nested(field.type)]
+        types = pa.types
+        flat = [
+            field.name
+            for field in schema
+            if not (types.is_nested(field.type) or types.is_floating(field.type))
+        ]
         return pyarrow.parquet.ParquetWriter(
             self.file,
             schema,
             data_page_size=_PAGE_BYTES,
-            # Floating numbers and row numbers hardly repeat.
-            use_dictionary=[
-                field.name
-                for field in flat
-                if not pa.types.is_floating(field.type) and field.name not in ("prediction", "row")
-            ],
-            write_statistics=[field.name for field in flat],
+            use_dictionary=[name for name in flat if name not in ("prediction", "row")],
+            write_statistics=flat,
         )
 
 
@@ -294,7 +295,7 @@ def write_table(
                     "write a Parquet, Feather or CSV file",
                 )
     with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
-        writer = WRITERS[suffix](file, OutputFormat(classes=0))
+        writer = WRITERS[suffix](file, OutputFormat())
         writer.write(writer.encode_table(table))
         writer.close()
 
