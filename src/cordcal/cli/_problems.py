@@ -32,7 +32,6 @@ _OPTION_NAMES = {
     "labels_column": "--labels",
     "weights_column": "--weights",
     "input": "--input",
-    "names": "--names",
     "decimals": "--decimals",
     "network_output": "--behind",
     "join": "--id-column",

@@ -311,7 +311,7 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     """
     if labels.dtype.kind in "iufb":
         return labels
-    texts = ["" if label is None else str(label) for label in labels.tolist()]
+    texts = ["" if label is None or label != label else str(label) for label in labels.tolist()]
     if set(texts) <= {"true", "false"}:  # truth values in JSON
         return np.array([text == "true" for text in texts])
     missing = {text for text in texts if text.strip() in MISSING}
