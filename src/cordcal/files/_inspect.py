@@ -149,8 +149,11 @@ def _describe_data(source: Source) -> dict[str, Any]:
 
 
 def _vector_entry(name: str, rows: int | None, dtype: NumPyDType) -> dict[str, Any]:
-    dtype_name = "text" if dtype.kind == "U" else str(dtype)
-    return {"name": name, "shape": f"{rows:,} entries", "dtype": dtype_name}
+    return {"name": name, "shape": f"{rows:,} entries", "dtype": _dtype_name(dtype)}
+
+
+def _dtype_name(dtype: NumPyDType) -> str:
+    return "text" if dtype.kind == "U" else str(dtype)
 
 
 def _other_entry(source: Source, name: str) -> dict[str, Any]:
@@ -239,11 +242,11 @@ class _Matrix:
 
     def entry(self) -> dict[str, Any]:
         """Return name, shape, dtype and kind."""
-        entry = _vector_entry(self.name, self.shape[0], self._dtype or np.dtype(float))
-        if len(self.shape) == 2:
-            entry["shape"] = f"{self.shape[0]:,} rows × {self.shape[1]:,} classes"
-        if self._dtype is None:
-            del entry["dtype"]
+        rows, *width = (f"{size:,}" for size in self.shape)
+        shape = f"{rows} rows × {width[0]} classes" if width else f"{rows} entries"
+        entry = {"name": self.name, "shape": shape}
+        if self._dtype is not None:
+            entry["dtype"] = _dtype_name(self._dtype)
         if self._kind is not None:
             entry["kind"] = f"looks like {self._kind}"
         return entry

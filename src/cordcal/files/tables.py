@@ -416,7 +416,7 @@ def unified_field(
     for file, field in others:
         unified = common_type(common, field.type)
         if unified is None:
-            why = f"but {widest.path} of type {common}, and neither can hold the other's values"
+            why = f" but {widest.path} of type {common}, and neither can hold the other's values"
             raise _conflict_error(name, file, field.type, why)
         if unified != common:
             common, widest = unified, file
@@ -428,7 +428,7 @@ def unified_field(
                 table.column(0).cast(common)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             other = next(other for other, own in owners if own.type != field.type)
-            why = f"which with that of {other.path} would become {common}: {first_line(error)}"
+            why = f", which with that of {other.path} would become {common}: {first_line(error)}"
             raise _conflict_error(name, file, field.type, why) from error
     is_nullable = nullable or any(field.nullable for _, field in owners)
     return first.with_type(common).with_nullable(is_nullable)
@@ -470,10 +470,9 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 
 
 def _conflict_error(name: str, file: TableFile, own: pa.DataType, why: str) -> InputError:
-    separator = " " if why.startswith("but") else ", "
     return InputError(
         file.path,
-        f"has the column {name!r} of type {own}{separator}{why}",
+        f"has the column {name!r} of type {own}{why}",
         "store it as one type in all parts, write the parts to a folder, or omit the other "
         "columns with {option}",
         option=("passthrough", "False"),
