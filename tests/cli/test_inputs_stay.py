@@ -21,7 +21,7 @@ from cordcal.cli._files import INPUTS, OUTPUTS
 TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
-    "columns", "decimal", "encoding", "cluster_column", "context_columns",
+    "columns", "names", "decimal", "encoding", "cluster_column", "context_columns",
     "calibrator", "repair", "prefer", "preserve", "rule", "on_error", "scheduler", "most", "least",
     "options", "normalize",
     # A monitor's state is read and written; what is added to it is never written.

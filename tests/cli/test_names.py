@@ -472,3 +472,13 @@ def test_columns_headed_with_numbers_and_an_array(
         gate = ("--max", "tpcr=0", "--header")
         code, _, errors = call("check", pair[0], "--original", pair[1], *gate)
         assert code == 0, errors
+
+
+def test_columns_of_probabilities_have_the_name_that_was_asked_for(call, parts: Path) -> None:
+    assert call("fit", "s/a.csv", *TS, "--output", "m.safetensors", "--force")[0] == 0
+    applied = ("apply", "m.safetensors", "s/a.csv", "--output", "named.csv", "--names")
+    assert call(*applied, "q_{class}")[0] == 0
+    header = (parts / "named.csv").read_text().split("\n", 1)[0]
+    assert header.endswith("confidence,q_ant,q_bee,q_cat")
+    code, _, errors = call(*applied, "q", "--force")
+    assert (code, "--names" in errors, "{class}" in errors) == (2, True, True)

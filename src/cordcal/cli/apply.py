@@ -107,6 +107,14 @@ def apply(
             help="Which columns of the input to copy: `others` than the scores, `all`, or `none`.",
         ),
     ] = "others",
+    names: Annotated[
+        str,
+        typer.Option(
+            "--names",
+            metavar="PATTERN",
+            help="Names of the columns of probabilities, with {class} for the class.",
+        ),
+    ] = "p_{class}",
     dtype: Annotated[
         OutputDtype | None,
         typer.Option("--dtype", help="Dtype of the output; by default that of the scores."),
@@ -227,6 +235,7 @@ def apply(
         )
     options = ApplyOptions(
         class_names=class_names,
+        names=names,
         dtype=None if dtype is None else dtype.value,
         decimals=decimals,
         with_direct=added.direct,

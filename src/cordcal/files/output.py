@@ -31,12 +31,19 @@ class OutputFormat:
     ----------
     class_names : tuple of str or None
         One name per class.
+    names : str
+        The name of a column of probabilities; ``{class}`` stands for the class.
     spreadsheet : bool
         In CSV, put an apostrophe before text that a spreadsheet would take for a formula.
     """
 
     class_names: tuple[str, ...] | None = None
+    names: str = "p_{class}"
     spreadsheet: bool = False
+
+    def __post_init__(self) -> None:
+        if "{class}" not in self.names:
+            raise InputError("names", f"is {self.names!r}", "write {class} for the class")
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,9 +42,9 @@ def output_table(rows: OutputRows, format: OutputFormat) -> pa.Table:
         own["prediction_name"] = names.take(own["prediction"])
     own["confidence"] = vectors.pop("confidence")
     for kind, matrix in rows.matrices.items():
-        prefix = "p" if kind == "repaired" else kind
-        classes = format.class_names or range(len(matrix))
-        headings = (f"{prefix}_{name}" for name in classes)
+        pattern = format.names if kind == "repaired" else f"{kind}_{{class}}"
+        classes = format.class_names or map(str, range(len(matrix)))
+        headings = (pattern.replace("{class}", name) for name in classes)
         own |= zip(headings, map(pa.array, matrix), strict=True)
     own |= vectors
     table = pa.table(own)
@@ -104,21 +104,20 @@ class _ArrowWriter(TableWriter):
 
 
 class ParquetWriter(_ArrowWriter):
-    """Parquet, without dictionaries and statistics for floating numbers, which hardly repeat."""
+    """Parquet, without dictionaries for floating numbers and statistics for probabilities."""
 
     def _open(self, schema: pa.Schema) -> Any:
-        types = pa.types
-        flat = [
-            field.name
-            for field in schema
-            if not (types.is_nested(field.type) or types.is_floating(field.type))
-        ]
+        flat = [field for field in schema if not pa.types.is_nested(field.type)]
+        floats = {field.name for field in flat if pa.types.is_floating(field.type)}
+        names = [field.name for field in flat]
+        own = names[names.index("prediction") :] if "prediction" in names else []
         return pyarrow.parquet.ParquetWriter(
             self.file,
             schema,
             data_page_size=_PAGE_BYTES,
-            use_dictionary=[name for name in flat if name not in ("prediction", "row")],
-            write_statistics=flat,
+            # Floating numbers and row numbers hardly repeat.
+            use_dictionary=[name for name in names if name not in {*floats, "prediction", "row"}],
+            write_statistics=[name for name in names if name not in floats.intersection(own)],
         )
 
 
