@@ -32,6 +32,8 @@ _OPTION_NAMES = {
     "labels_column": "--labels",
     "weights_column": "--weights",
     "input": "--input",
+    "names": "--names",
+    "sample_weight": "--weights",
     "decimals": "--decimals",
     "network_output": "--behind",
     "join": "--id-column",

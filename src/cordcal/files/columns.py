@@ -7,7 +7,6 @@ else is refused with the patterns that would fit.
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -71,8 +70,8 @@ class TextOptions:
             raise InputError("decimal", f"is {self.decimal!r}", "write a point or a comma")
         if self.encoding is not None:
             try:
-                codecs.lookup(self.encoding)
-            except LookupError:
+                "".encode(self.encoding)  # refuses codecs of bytes, such as base64, too
+            except (LookupError, UnicodeError):
                 raise InputError(
                     "encoding", f"is {self.encoding!r}", "write utf-16, cp1252 or the like"
                 ) from None
@@ -347,15 +346,30 @@ def _by_name(
     if spec.classes is None or not has_header:
         return None
     missing = [name for name in spec.classes if name not in headings]
+    patterns = _patterns_of(headings, spec.classes)
+    if not missing and patterns and not are_default_names(spec.classes):
+        return InputError(
+            where,
+            f"has the classes of {spec.classes_in} as {patterns[0]} and by their bare names",
+            "choose with {option}",
+            option=("columns", patterns[0]),
+        )
     if not missing:
         names = set(spec.classes)
         chosen = {name: name for name in headings if name in names}
         return ScoreColumns("scores", tuple(chosen), tuple(chosen))
-    patterns = _patterns_of(headings, spec.classes)
     if len(patterns) == 1:
-        chosen = matching(patterns, headings)
-        names = set(spec.classes)
-        chosen = {heading: name for heading, name in chosen.items() if name in names}
+        prefix = patterns[0].partition("*")[0]
+        if all(name.isdecimal() for name in spec.classes):
+            others = {name for name in _candidates(types) if name[len(prefix) :].isdecimal()}
+        else:
+            others = set(_candidates(types)) if prefix.endswith(tuple(_SEPARATORS)) else set()
+        # A class that only the file has is one of them, so that it is refused.
+        chosen = {
+            heading: name
+            for heading, name in matching(patterns, headings).items()
+            if name in spec.classes or heading in others
+        }
         return ScoreColumns("scores", tuple(chosen), tuple(chosen.values()))
     if len(patterns) > 1:
         return InputError(

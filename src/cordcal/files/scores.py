@@ -273,7 +273,9 @@ def open_with_spec(
     """
     source = open_source(path, spec.text)
     layout = source.layout(spec, role, input)
-    if allow_empty and not source.names and spec.classes is not None:  # not even a header
+    has_rows = any(file.has_rows for file in source.files)
+    if allow_empty and not (source.names or has_rows) and spec.classes is not None:
+        # Not even a header.
         layout = ScoreColumns("scores", spec.classes, spec.classes)
     return ScoreFile(source, layout, spec, role=role, input=input, allow_empty=allow_empty)
 

@@ -193,11 +193,14 @@ class Source:
         return ScoreColumns(layout.key, layout.columns, names)
 
     def _label_words(self, spec: ColumnSpec) -> set[str]:
-        """Return the distinct labels of this input if they are words."""
-        name = self.label_column("", spec)
-        if name is None or self.types.get(name) != "text":
-            return set()
-        labels = parse_labels(self.column(name))
+        """Return the distinct labels of the rows if they are words."""
+        if spec.labels is not None:
+            labels = parse_labels(read_vector(spec.labels, spec.labels_column, text=spec.text))
+        else:
+            name = self.label_column("", spec)
+            if name is None or self.types.get(name) != "text":
+                return set()
+            labels = parse_labels(self.column(name))
         words = set() if labels.dtype.kind in "iufb" else set(labels.tolist())
         return words - (set(MISSING) - set(self.names))
 

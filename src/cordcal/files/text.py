@@ -15,10 +15,11 @@ import io
 import json
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ import pyarrow.csv
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
-from cordcal.files.columns import ColumnType, TextOptions, is_number, is_other_column
+from cordcal.files.columns import MISSING, ColumnType, TextOptions, is_number, is_other_column
 from cordcal.files.disk import InputFile, check_size, reading
 from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import JSON, parse_lists
@@ -37,6 +38,8 @@ from cordcal.files.values import JSON, parse_lists
 BLOCK_BYTES = 2**22
 # Rows that decide about the delimiter, the header and which columns hold numbers.
 SAMPLE_ROWS = 1000
+# Values of a column of text that decide whether it holds numbers.
+_CELLS_TO_JUDGE = 20
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 # Files that are often taken for text, by their first bytes, and what to do with them.
@@ -104,7 +107,7 @@ class TextSource:
         with self._file.open() as file:
             stream: Any = file
             if compression is not None:
-                stream = pa.CompressedInputStream(pa.PythonFile(file), compression)
+                stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression)
             yield read
 
     def _check_start(self) -> None:
@@ -169,7 +172,13 @@ class TextFile(TableFile):
         if not self.has_rows:  # a header alone: any column may be one of numbers
             return dict.fromkeys(self.names, "float")
         columns = zip(self.sample.column_names, self.sample.columns, strict=True)
-        return {name: self._type_of(_first_text(column)) for name, column in columns}
+        return {name: self._usual_type(column) for name, column in columns}
+
+    def _usual_type(self, column: pa.ChunkedArray) -> ColumnType:
+        """Return what most of the first values are: a word among numbers is a wrong number."""
+        filled = (self._type_of(text) for text in _texts(column) if text.strip('"') not in MISSING)
+        counts = Counter(islice(filled, _CELLS_TO_JUDGE))
+        return counts.most_common(1)[0][0] if counts else self._type_of("")
 
     @property
     def has_rows(self) -> bool:
@@ -182,7 +191,7 @@ class TextFile(TableFile):
 
     @abstractmethod
     def _type_of(self, text: str) -> ColumnType:
-        """Return what a column holds by its first value."""
+        """Return what a column holds by one of its values."""
 
 
 # CSV.
@@ -366,13 +375,14 @@ _DECIMAL_COMMA = re.compile(rb"\s*[+-]?\d+,\d+\s*")
 
 def _delimiter(start: bytes, decimal: str) -> bytes:
     """Return the delimiter by the first lines, without their quoted cells."""
-    lines = [line for line in _QUOTED.sub(b"", start).splitlines() if line.strip()][:SAMPLE_ROWS]
+    lines = [line for line in _QUOTED.sub(b"", start).splitlines() if line.strip(b" ")]
+    lines = lines[:SAMPLE_ROWS]
     if not lines:
         return b","
     lines = lines[:-1] or lines  # the last may be cut
     counts = {mark: lines[0].count(mark) for mark in (b",", b";", b"\t")}
-    if decimal == ",":
-        del counts[b","]
+    if decimal == "," and (any((counts[b";"], counts[b"\t"])) or _DECIMAL_COMMA.match(lines[0])):
+        del counts[b","]  # with cells in quotes it may be the delimiter, too
     best = max(counts, key=counts.__getitem__)
     others = [mark for mark in counts if mark != b"," and counts[mark]]
     # 0,5;0,5 has more commas than semicolons.
@@ -385,7 +395,7 @@ def _delimiter(start: bytes, decimal: str) -> bytes:
 
 def _has_header(name: str, first: Sequence[str], sample: pa.Table, options: TextOptions) -> bool:
     """Return whether the first line names the columns; refuse a line that may be a row."""
-    below = [_first_text(column) for column in sample.slice(1).columns]
+    below = [next(_texts(column), "") for column in sample.slice(1).columns]
     if options.decimal == ",":
         below, first = ([cell.replace(",", ".") for cell in cells] for cells in (below, first))
     words = [at for at, cell in enumerate(first) if cell and not is_number(cell)]
@@ -416,10 +426,12 @@ def _is_fraction(cell: str) -> bool:
     return is_number(cell) and not _WHOLE.fullmatch(cell)
 
 
-def _first_text(column: pa.ChunkedArray) -> str:
-    """Return the first cell that is not empty."""
-    texts = (text.strip() for text in column.to_pylist() if text is not None)
-    return next((text for text in texts if text not in ("", "null")), "")
+def _texts(column: pa.ChunkedArray) -> Iterator[str]:
+    """Yield the cells that are not empty."""
+    for cell in column:
+        text = (cell.as_py() or "").strip()
+        if text not in ("", "null"):
+            yield text
 
 
 # JSONL.
