@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import feather
+
+from cordcal.files.writers import write_table
 
 TS = ("--calibrator", "ts")
 
@@ -128,3 +132,55 @@ def test_columns_named_like_the_labels_of_another_file(call, tmp_path: Path) -> 
     code, printed, _ = call("fit", "x.csv", *TS, "--labels", "y.csv", "-o", "m.safetensors")
     assert code == 0
     assert "60 rows × 3 classes" in printed
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_two_files_whose_rows_have_other_identifiers(call, tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    for name, order in {"p": range(8), "q": range(8), "other": [1, 0, *range(2, 8)]}.items():
+        p = rng.dirichlet(np.ones(3), 8)
+        columns = {f"p_{at}": p[:, at] for at in range(3)} | {"row_id": np.array(order)}
+        write_table(tmp_path / f"{name}.{suffix}", columns)
+    pair = ("--original", f"p.{suffix}", "--direct")
+    assert call("audit", *pair, f"q.{suffix}")[0] == 0
+    for command in (("audit",), ("fit", "-o", "m.safetensors")):
+        code, _, errors = call(*command, *pair, f"other.{suffix}")
+        assert code == 2
+        assert f"other.{suffix}: row 0 has '1' in the column 'row_id', unlike '0'" in errors
+
+
+def applied(call, model: Path, column: pa.Array, output: str) -> tuple[int, str]:
+    """Apply the model to a Feather file with one more column; return exit code and messages."""
+    columns = {"x": column, "ant": [0.1], "bee": [0.2], "cat": [0.7]}
+    feather.write_feather(pa.table(columns), model / "in.feather")
+    code, _, errors = call("apply", "m.safetensors", "in.feather", "-o", output, "--force")
+    return code, errors
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.month_day_nano_interval(), pa.struct([]), pa.decimal128(5, -2)], ids=str
+)
+def test_types_that_parquet_cannot_store(call, model: Path, kind: pa.DataType) -> None:
+    code, errors = applied(call, model, pa.array([None], kind), "o.parquet")
+    assert code == 2
+    assert errors.startswith("cordcal: the column 'x' contains values of type")
+    assert applied(call, model, pa.array([None], kind), "o.feather")[0] == 0
+
+
+@pytest.mark.parametrize("values", [[np.inf], [[1.0, -np.inf]]])
+def test_json_has_no_word_for_infinite_values(call, model: Path, values: list) -> None:
+    code, errors = applied(call, model, pa.array(values), "o.jsonl")
+    assert code == 2
+    assert "the column 'x' contains infinite values" in errors
+    assert applied(call, model, pa.array([np.nan]), "o.jsonl")[0] == 0
+
+
+def test_half_a_character(call, model: Path) -> None:
+    line = '{"v": "\\ud800", "ant": 0.1, "bee": 0.2, "cat": 0.7}\n'
+    (model / "h.jsonl").write_text(line)
+    for output in ("o.csv", "o.parquet"):
+        code, _, errors = call("apply", "m.safetensors", "h.jsonl", "-o", output)
+        assert code == 2
+        assert "the column 'v' contains half a character" in errors
+    assert call("apply", "m.safetensors", "h.jsonl", "-o", "o.jsonl")[0] == 0
+    assert (model / "o.jsonl").read_text().startswith('{"v": "\\ud800", ')

@@ -132,6 +132,8 @@ class ColumnSpec:
         Other keys or columns to read with each row.
     groups : str or None
         The key or column of each row's group, read in the same way.
+    ids : str or None
+        The identifiers of the rows, which another file of the same rows has, too.
     others : tuple of (str, str)
         Options and the columns that they name, which are not scores.
     """
@@ -150,13 +152,13 @@ class ColumnSpec:
     chosen: ScoreColumns | None = None
     context: tuple[str, ...] = ()
     groups: str | None = None
+    ids: str | None = None
     others: tuple[tuple[str, str], ...] = ()
 
     @property
     def beside(self) -> tuple[str, ...]:
         """The keys or columns to read next to the scores."""
-        groups = () if self.groups is None else (self.groups,)
-        return tuple(dict.fromkeys([*self.context, *groups]))
+        return tuple(dict.fromkeys([*self.context, *filter(None, (self.groups, self.ids))]))
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -189,7 +191,18 @@ def is_other_column(heading: str) -> bool:
     [True, True, True, False, False]
     """
     lower = heading.lower()
-    return lower in _NOT_SCORES or _IDENTIFIER.fullmatch(heading) is not None or lower == "id"
+    return lower in _NOT_SCORES or is_identifier(heading)
+
+
+def is_identifier(heading: str) -> bool:
+    """Whether a heading names identifiers of rows.
+
+    Examples
+    --------
+    >>> [is_identifier(name) for name in ("ID", "userId", "row_id", "idea")]
+    [True, True, True, False]
+    """
+    return heading.lower() == "id" or _IDENTIFIER.fullmatch(heading) is not None
 
 
 def is_number(cell: str) -> bool:

@@ -20,6 +20,7 @@ from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import NO_LABEL
 from cordcal._validation.scores import DROP, original_probabilities
+from cordcal.files.context import as_texts
 from cordcal.files.scores import Batch, ScoreFile, Scores
 
 OnError = Literal["stop", "skip"]
@@ -92,11 +93,32 @@ def read_batches(files: Sequence[ScoreFile], progress: Progress | None = None) -
                 f"has {counts[other]:,} rows but {files[at].path} has more",
                 "both must hold the same rows",
             )
+        _check_ids(files, rows)  # type: ignore[arg-type]
         if progress is not None:
             progress(done, files[0].rows)
         done = counts[0]
         yield rows  # type: ignore[misc]
         del rows
+
+
+def _check_ids(files: Sequence[ScoreFile], rows: Rows) -> None:
+    """Refuse two files whose rows have other identifiers."""
+    name = files[0].ids
+    if name is None or len(files) == 1:
+        return
+    first, second = (batch.context[name] for batch in rows)
+    if np.array_equal(first, second):
+        return
+    for at, (one, other) in enumerate(zip(as_texts(first), as_texts(second), strict=True)):
+        if one != other:
+            place, row = files[1].place(int(rows[1].numbers[at]))
+            raise InputError(
+                place,
+                f"has other rows than {files[0].path}, or in another order",
+                "bring both files into one order, or leave the column out of one of them",
+                rows=[row],
+                detail=f"has {other!r} in the column {name!r}, unlike {one!r} in {files[0].path}",
+            )
 
 
 def original_and_prediction(

@@ -23,6 +23,7 @@ from cordcal.files.columns import (
     ScoreColumns,
     TextOptions,
     as_patterns,
+    is_identifier,
     list_names,
 )
 from cordcal.files.disk import Parts, PathLike, check_size, large_empty, no_rows
@@ -289,7 +290,8 @@ def open_pair(
     """Open the original scores and the direct probabilities of the same rows.
 
     Columns are matched by name, in the order of the original; if one of the files does not show
-    which of its columns are scores, they are those named like the classes of the other.
+    which of its columns are scores, they are those named like the classes of the other.  Rows go
+    by position; identifiers that both files have are compared when they are read.
     """
     specs = [original[1], direct[1]]
     sources = [open_source(path, spec.text) for path, spec in (original, direct)]
@@ -313,6 +315,13 @@ def open_pair(
         positions = tuple(map(str, range(len(names))))
         if names and _names(layouts[other]) is None and set(names) == set(positions):
             specs[at] = replace(specs[at], classes=positions, classes_in=sources[other].path)
+
+    chosen = {
+        name for layout in layouts if isinstance(layout, ScoreColumns) for name in layout.columns
+    }
+    shared = (name for name in sources[0].names if name in sources[1].names and name not in chosen)
+    ids = next(filter(is_identifier, shared), None)
+    specs = [replace(spec, ids=ids) for spec in specs]
 
     def opened(at: int) -> ScoreFile:
         role, kind = roles[at]
@@ -485,6 +494,11 @@ class ScoreFile:
     def name(self) -> str:
         """The file and the key, for messages."""
         return f"{self.path} ({self.key})"
+
+    @property
+    def ids(self) -> str | None:
+        """The column of identifiers that another file of the same rows has, too."""
+        return self._spec.ids
 
     @property
     def parts(self) -> Parts:

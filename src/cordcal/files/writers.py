@@ -6,6 +6,7 @@ are known, ``confidence``, and one column per class.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -83,7 +84,7 @@ class _ArrowWriter(TableWriter):
         """Return a table of one chunk; JSON values become text."""
         for at, field in enumerate(table.schema):
             if field.metadata == JSON and field.type == pa.string():
-                plain = decode_json(combined(table.column(at)))
+                plain = plain_text(combined(table.column(at)), field)
                 table = table.set_column(at, pa.field(field.name, pa.string()), plain)
         return table.combine_chunks()
 
@@ -111,14 +112,32 @@ class ParquetWriter(_ArrowWriter):
         floats = {field.name for field in flat if pa.types.is_floating(field.type)}
         names = [field.name for field in flat]
         own = names[names.index("prediction") :] if "prediction" in names else []
-        return pyarrow.parquet.ParquetWriter(
-            self.file,
-            schema,
-            data_page_size=_PAGE_BYTES,
-            # Floating numbers and row numbers hardly repeat.
-            use_dictionary=[name for name in names if name not in {*floats, "prediction", "row"}],
-            write_statistics=[name for name in names if name not in floats.intersection(own)],
-        )
+        try:
+            return pyarrow.parquet.ParquetWriter(
+                self.file,
+                schema,
+                data_page_size=_PAGE_BYTES,
+                # Floating numbers and row numbers hardly repeat.
+                use_dictionary=[x for x in names if x not in {*floats, "prediction", "row"}],
+                write_statistics=[x for x in names if x not in floats.intersection(own)],
+            )
+        except (pa.ArrowException, OSError):
+            for field in filter(_is_not_for_parquet, schema):
+                raise InputError(
+                    f"the column {field.name!r}",
+                    f"contains values of type {field.type}, which Parquet cannot store",
+                    "write Feather, or omit the other columns with {option}",
+                    option=("passthrough", "False"),
+                ) from None
+            raise
+
+
+def _is_not_for_parquet(field: pa.Field) -> bool:
+    try:
+        pyarrow.parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+    except (pa.ArrowException, OSError):
+        return True
+    return False
 
 
 class FeatherWriter(_ArrowWriter):
@@ -316,7 +335,15 @@ def plain_text(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column as text: numbers that read back as the same, times as ISO 8601."""
     types, kind = pa.types, column.type
     if field.metadata == JSON and kind == pa.string():
-        return decode_json(column)
+        try:
+            return decode_json(column)
+        except UnicodeEncodeError:
+            raise InputError(
+                f"the column {field.name!r}",
+                "contains half a character, such as \\ud800",
+                "write JSONL, which keeps it as it is, or omit the other columns with {option}",
+                option=("passthrough", "False"),
+            ) from None
     if types.is_dictionary(kind):
         values = plain_text(column.dictionary, field.with_metadata({}))
         return values.take(column.indices)
@@ -346,6 +373,8 @@ def json_text(column: pa.Array, field: pa.Field) -> pa.Array:
         return column
     if types.is_floating(kind):
         wide = column.cast(pa.float32()) if types.is_float16(kind) else column
+        if pc.any(pc.is_inf(wide)).as_py():
+            raise _no_text_error(field.name, "infinite values, for which JSON has no word")
         finite = pc.if_else(pc.is_finite(wide), wide, pa.scalar(None, wide.type))
         return pc.fill_null(plain_text(finite, field), "null")
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_nested(kind):
@@ -382,7 +411,9 @@ def _json_value(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isinf(value):
+            raise _no_text_error(name, "infinite values, for which JSON has no word")
+        return None if math.isnan(value) else value
     if isinstance(value, dict):
         return {str(key): _json_value(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):
