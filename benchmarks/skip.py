@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, CalibratedRows, RepairedRows, apply_model
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
 
 ROWS, CLASSES, REPEATS = 50_000, 10, 5
 SKIP = ApplyOptions(on_error="skip")
@@ -51,7 +51,7 @@ def calibrated(folder: Path, model: Any, scores: np.ndarray) -> Callable[[], obj
     np.save(folder / "s.npy", scores)
 
     def work() -> object:
-        rows = CalibratedRows(model, open_scores(folder / "s.npy", input="logits"), SKIP)
+        rows = ModelApplication(model, [open_scores(folder / "s.npy", input="logits")], SKIP)
         return apply_model(rows, folder / "out.parquet")
 
     return work
@@ -67,7 +67,7 @@ def repaired(folder: Path, cord: Any, scores: np.ndarray) -> Callable[[], object
             open_scores(folder / f"{name}.npy", role=role, input="probabilities")
             for name, role in (("p", "original"), ("q", "direct"))
         ]
-        return apply_model(RepairedRows(cord, *files, SKIP), folder / "o.parquet")
+        return apply_model(ModelApplication(cord, files, SKIP), folder / "o.parquet")
 
     return work
 

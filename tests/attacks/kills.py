@@ -11,8 +11,7 @@ from typing import Any
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, scores
-from cordcal.files.apply import ApplyOptions, CalibratedRows, apply_model
-from cordcal.files.parts import PartWork, apply_parts, pair_parts
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model, apply_parts
 
 ROWS, CLASSES, PARTS = 1500, 20, 6
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")
@@ -79,11 +78,10 @@ def run(model: Path, source: Path, output: Path, *, overwrite: bool = True) -> N
     scores.BATCH_BYTES = 64 * CLASSES * 4
     file, fitted = open_scores(source), cordcal.load(model)
     if source.is_dir():
-        names, inputs = pair_parts([file])
-        work = PartWork(fitted, (file.opener,), ApplyOptions())
-        apply_parts(work, names, inputs, output, resume=True)
+        work = ModelApplication(fitted, [file], ApplyOptions())
+        apply_parts(work, output, resume=True)
     else:
-        apply_model(CalibratedRows(fitted, file, ApplyOptions()), output, overwrite=overwrite)
+        apply_model(ModelApplication(fitted, [file], ApplyOptions()), output, overwrite=overwrite)
 
 
 def killed(seconds: float, model: Path, source: Path, output: Path) -> int:

@@ -129,7 +129,7 @@ def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -
         (("--max", "auc=1"), "not a metric; use one of tpcr"),
         (("--max", "nll=1", "--report", "r.pdf"), "a report is written with .html or .htm or .xml"),
         (("--max", "nll=1", "--error", "1"), "--error is 1; write a share between 0 and 1"),
-        (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is not the file of a baseline"),
+        (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is not a baseline file"),
         (("--max", "tpcr=0", "--original", "short.npz"), "both must hold the same rows"),
     ],
 )

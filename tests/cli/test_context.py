@@ -190,10 +190,9 @@ def test_parts_in_another_order_and_resume(folder, rows, call) -> None:
 
 
 def test_work_on_other_machines_reads_the_second_opinion_there(folder, rows) -> None:
-    from cordcal.files.apply import ApplyOptions
+    from cordcal.files.apply import ApplyOptions, PartWork
     from cordcal.files.columns import ColumnSpec, TextOptions
     from cordcal.files.context import SecondOpinion, context_of_model
-    from cordcal.files.parts import PartWork
     from cordcal.files.scores import open_with_spec
 
     model = cordcal.load(folder / "m.safetensors")

@@ -103,7 +103,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("fit", "s.npz", *TS, "--original", "p.npz"), "but not both"),
         (("audit", "--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
         (("fit", *PAIR, "--columns", "other"), "has no column 'other'; its scores are probs"),
-        (("fit", *PAIR, "--labels", "y"), "--labels y does not go with --original and --direct"),
+        (("fit", *PAIR, "--labels", "y"), "--labels needs a file of scores and labels"),
         (
             ("audit", "--original", "both.npz", "--direct", "q.npz"),
             "several matrices of scores (p, q); choose one, as in --columns p",
@@ -118,7 +118,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         ),
         (("audit", "--original", "-", "--direct", "-"), "--direct is stdin, as --original is"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
-        (("apply", "s.npz", "s.npz"), "s.npz is not a model file; pass one that"),
+        (("apply", "s.npz", "s.npz"), "s.npz is not a model file; pass a file that"),
         (("apply", ".", "s.npz"), ". is a folder; name the model file in it"),
         (("demo", "--report", "no/x.html"), "no/x.html cannot be written: the folder no does not"),
         (("info", "nowhere.npz"), "nowhere.npz does not exist"),

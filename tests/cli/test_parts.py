@@ -225,18 +225,19 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
 @pytest.fixture
 def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return a command that was killed when it had finished two of three parts."""
-    from cordcal.files import parts
+    from cordcal.files import apply as module
 
-    note = parts._FinishedParts.add
+    note, done = module._note_finished, []
 
-    def stop(self, *args) -> None:
-        if len(self.parts) == 2:
+    def stop(*args) -> None:
+        if len(done) == 2:
             raise KeyboardInterrupt
-        note(self, *args)
+        done.append(args)
+        note(*args)
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     with monkeypatch.context() as patch:
-        patch.setattr(parts._FinishedParts, "add", stop)
+        patch.setattr(module, "_note_finished", stop)
         assert call(*apply)[0] == 130
     return apply
 
@@ -279,20 +280,20 @@ def test_mistakes(call, folder: Path) -> None:
 
 
 def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cordcal.files import parts
+    from cordcal.files import apply as module
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     done = []
 
-    def stop(self: object, name: str, *args: object) -> None:
-        note(self, name, *args)  # type: ignore[arg-type]
-        done.append(name)
+    def stop(*args: object) -> None:
+        note(*args)
+        done.append(args)
         if len(done) == 2:
             raise KeyboardInterrupt
 
-    note = parts._FinishedParts.add
+    note = module._note_finished
     with monkeypatch.context() as patch:
-        patch.setattr(parts._FinishedParts, "add", stop)
+        patch.setattr(module, "_note_finished", stop)
         code, _, errors = call(*apply)
     assert code == 130
     assert "interrupted; 2 of 3 parts are complete in" in errors

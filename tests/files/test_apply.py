@@ -20,9 +20,8 @@ import pytest
 import cordcal
 from cordcal.cli import main
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, CalibratedRows, RepairedRows, apply_model
+from cordcal.files.apply import FINISHED, ApplyOptions, ModelApplication, apply_model, apply_parts
 from cordcal.files.output import NpyWriter
-from cordcal.files.parts import FINISHED, PartWork, apply_parts, pair_parts
 from errors import refused
 
 Write = Callable[..., Path]
@@ -58,7 +57,9 @@ def repaired_in(path: Path) -> np.ndarray:
 
 
 def apply(model: Any, path: Path, output: Path, **options: Any) -> Any:
-    return apply_model(CalibratedRows(model, open_scores(path), ApplyOptions(**options)), output)
+    return apply_model(
+        ModelApplication(model, [open_scores(path)], ApplyOptions(**options)), output
+    )
 
 
 @pytest.mark.parametrize("source", ["s.parquet", "s.npy"])
@@ -89,11 +90,11 @@ def test_a_repair_alone_on_files_of_other_row_groups(write: Write) -> None:
         open_scores(write("q.parquet", direct, key="direct", group=410)),
     ]
     output = Path(files[0].path).with_name("out.parquet")
-    apply_model(RepairedRows(cord, *files, ApplyOptions()), output)
+    apply_model(ModelApplication(cord, files, ApplyOptions()), output)
     np.testing.assert_array_equal(repaired_in(output), cord.transform(original, direct))
     short = open_scores(write("r.parquet", direct[:2999], key="direct", group=410))
     with refused(short.path, naming="2,999 rows"):
-        apply_model(RepairedRows(cord, files[0], short, ApplyOptions()), output)
+        apply_model(ModelApplication(cord, [files[0], short], ApplyOptions()), output)
 
 
 @pytest.mark.parametrize("output", ["out.parquet", "out.npy", "out.npz", "out.csv"])
@@ -171,10 +172,9 @@ def folder(tmp_path: Path, logits: np.ndarray) -> Path:
 
 def run_parts(model: Any, folder: Path, output: Path, **options: Any) -> Any:
     file = open_scores(folder)
-    names, inputs = pair_parts([file])
     kept = {name: options.pop(name) for name in ("resume", "overwrite") if name in options}
-    work = PartWork(model, (file.opener,), ApplyOptions(**options))
-    return apply_parts(work, names, inputs, output, **kept)
+    work = ModelApplication(model, [file], ApplyOptions(**options))
+    return apply_parts(work, output, **kept)
 
 
 def times(folder: Path) -> dict[str, int]:

@@ -106,7 +106,6 @@ def test_text_storage_without_an_end_is_refused(tmp_path: Path) -> None:
     free = collection + 16 + 3 * 24
     assert data[free : free + 2] == bytes(2)
     path.write_bytes(data[: free + 8] + bytes(8) + data[free + 16 :])
-    with refused(str(path), rows=[]):
-        read_scores(path)
-    with refused(str(path), rows=[]):
-        list(open_scores(path))
+    for read in (read_scores, open_scores):
+        with refused(f"{path} (class_names)", rows=[]):
+            read(path)

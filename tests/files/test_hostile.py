@@ -52,7 +52,7 @@ def test_a_damaged_npz(tmp_path: Path, at: int) -> None:
 def test_a_npz_cut_short(tmp_path: Path) -> None:
     path = npz(tmp_path / "s.npz", logits=SCORES)
     path.write_bytes(path.read_bytes()[:-30])
-    both(path, "damaged")
+    both(path, "truncated")
 
 
 def test_an_encrypted_zip(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, CalibratedRows, apply_model
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
 
 ROWS, CLASSES = 20_000, 20  # one batch of 1.6 MB: four blocks, and two slices of Parquet
 
@@ -28,7 +28,7 @@ def test_blocks_of_a_batch_and_rows_that_are_skipped(write: Callable[..., Path],
     output = path.with_name("out.npz")
     scores = open_scores(path)
     assert [len(batch.values) for batch in scores] == [ROWS]
-    job = CalibratedRows(model, scores, ApplyOptions(on_error="skip"))
+    job = ModelApplication(model, [scores], ApplyOptions(on_error="skip"))
     done = apply_model(job, output)
     assert (done.rows, sum(done.skipped.values())) == (ROWS - 3, 3)
     with np.load(output) as written:

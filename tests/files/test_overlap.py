@@ -12,7 +12,7 @@ import pytest
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, RepairedRows, apply_model
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
 from cordcal.files.loop import map_overlapped
 from internals import warn
 
@@ -74,7 +74,7 @@ def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
 
 
 @pytest.fixture
-def inexact(tmp_path: Path, batch_bytes: Callable[[int], None]) -> RepairedRows:
+def inexact(tmp_path: Path, batch_bytes: Callable[[int], None]) -> ModelApplication:
     """Reports of many batches whose sums are off a little."""
     batch_bytes(4096)
     rng = np.random.default_rng(0)
@@ -85,11 +85,11 @@ def inexact(tmp_path: Path, batch_bytes: Callable[[int], None]) -> RepairedRows:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cord = cordcal.CORD().fit(p, q)
-    files = (open_scores(tmp_path / f"{n}.npy", input="probabilities") for n in ("p", "q"))
-    return RepairedRows(cord, *files, ApplyOptions())
+    files = [open_scores(tmp_path / f"{n}.npy", input="probabilities") for n in ("p", "q")]
+    return ModelApplication(cord, files, ApplyOptions())
 
 
-def test_apply_warns_once_a_report(inexact: RepairedRows, tmp_path: Path) -> None:
+def test_apply_warns_once_a_report(inexact: ModelApplication, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert apply_model(inexact, tmp_path / "out.csv").rows == 2000
@@ -99,7 +99,7 @@ def test_apply_warns_once_a_report(inexact: RepairedRows, tmp_path: Path) -> Non
     ]
 
 
-def test_a_warning_made_an_error_stops_apply(inexact: RepairedRows, tmp_path: Path) -> None:
+def test_a_warning_made_an_error_stops_apply(inexact: ModelApplication, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="sum to one"):
@@ -107,7 +107,7 @@ def test_a_warning_made_an_error_stops_apply(inexact: RepairedRows, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.npy", "q.npy"]
 
 
-def test_a_warning_that_is_ignored(inexact: RepairedRows, tmp_path: Path) -> None:
+def test_a_warning_that_is_ignored(inexact: ModelApplication, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         apply_model(inexact, tmp_path / "out.csv")

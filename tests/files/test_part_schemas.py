@@ -13,7 +13,7 @@ import pytest
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.files.apply import ApplyOptions, CalibratedRows, apply_model
+from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
 
 arrow = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -147,7 +147,7 @@ def write_part(path: Path, part: Any, start: int, *, reverse: bool) -> list[dict
 
 def apply_parts(model: Any, folder: Path, output: Path) -> None:
     file = open_scores(folder, classes=NAMES)
-    apply_model(CalibratedRows(model, file, ApplyOptions(class_names=NAMES)), output)
+    apply_model(ModelApplication(model, [file], ApplyOptions(class_names=NAMES)), output)
 
 
 def parsed(cell: Any, like: Any) -> Any:

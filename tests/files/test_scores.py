@@ -168,7 +168,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
     [
         (lambda path: path.write_bytes(b""), "holds no matrix of scores"),
         (lambda path: path.write_text("<html><p>hello</p></html>"), "is an HTML page"),
-        (lambda path: path.write_bytes(b"PK\x03\x04 cut"), "its archive cannot be read"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 cut"), "cannot be read as a zip archive"),
         (lambda path: path.write_bytes(b"PAR1 cut"), "cannot be read as Parquet"),
         (lambda path: path.write_bytes(b"\x93NUMPY"), "cannot be read as a NumPy file"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is UTF-16 text"),

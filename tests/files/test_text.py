@@ -277,7 +277,7 @@ def test_compressed_text_is_recognised(tmp_path: Path, kind: str) -> None:
     assert read_scores(path).values.shape == (100, 2)
     if kind in ("gz", "bz2"):
         path.write_bytes(data[:-20])
-        with refused(naming="cannot be decompressed"):
+        with refused(naming=" text ("):
             read_scores(path)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.files.disk import read_zip
 from cordcal.llm import inspect_answers, read_answers
+from cordcal.llm.sources import read_zip
 from errors import refused
 
 # Written by release 0.3.285 with its mock provider, by write_logs.py there.

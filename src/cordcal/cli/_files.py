@@ -6,9 +6,10 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ def check_files(options: Mapping[str, Any], option_names: Mapping[str, str]) -> 
     for output in outputs:
         _check_not_an_input(output, read, in_parts=in_parts)
         for source in inputs:
-            _check_not_in_input_folder(output, source)
+            _check_not_among_parts(output, source)
     _check_distinct(outputs)
 
 
@@ -129,21 +130,41 @@ def _replaced_files(path: str, *, in_parts: bool) -> Iterator[str]:
         yield from (str(file) for file in Path(path).rglob("*") if file.is_file())
 
 
-def _check_not_in_input_folder(output: _NamedPath, source: _NamedPath) -> None:
-    """Refuse an output inside an input folder: the next run would read it as a part."""
-    if output.path == "-" or not Path(source.path).is_dir():
+def _check_not_among_parts(output: _NamedPath, source: _NamedPath) -> None:
+    """Refuse an output that the next run would read as a part of the input."""
+    if output.path == "-" or source.parts is None:
         return
-    folder, target = (Path(os.path.realpath(file.path)) for file in (source, output))
-    if not target.is_relative_to(folder):
+    hint = "name a place outside that folder"
+    if Path(source.path).is_dir():
+        folder, target = (Path(os.path.realpath(file.path)) for file in (source, output))
+        names = target.relative_to(folder).parts if target.is_relative_to(folder) else (".",)
+        # Hidden files are not read as parts.
+        if not any(name.startswith((".", "_")) for name in names):
+            raise InputError(
+                output.option,
+                f"is {output.path}, in the folder {source.path} whose files the same command reads "
+                f"({source.option})",
+                hint,
+            )
         return
-    if any(name.startswith((".", "_")) for name in target.relative_to(folder).parts):
-        return  # hidden files are not read as parts
-    raise InputError(
-        output.option,
-        f"is {output.path}, in the folder {source.path} whose files the same command reads "
-        f"({source.option})",
-        "name a place outside that folder",
-    )
+    pattern = Path(os.path.abspath(source.path)).parts
+    target = Path(os.path.abspath(output.path))
+    # The output, or a part in it if it is a folder.
+    if any(_fits(path.parts, pattern) for path in (target, target / Path(source.parts[0]).name)):
+        raise InputError(
+            output.option,
+            f"is {output.path}, which {source.path} would match in the next run ({source.option})",
+            hint,
+        )
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path fits a pattern, part by part; ``**`` stands for any number of folders."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_fits(names[at:], pattern[1:]) for at in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
 def _check_distinct(outputs: Iterable[_NamedPath]) -> None:

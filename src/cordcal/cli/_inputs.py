@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordcal._errors import InputError
 from cordcal.cli._console import counted_progress, echo_error, echo_info, echo_skipped
-from cordcal.cli._options import ContextOptions, InputKind, InputOptions
+from cordcal.cli._options import CONTEXT_OPTIONS, ROW_GROUPS, InputOptions
 from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.apply import Applied, ModelApplication
     from cordcal.files.context import FileContext, SecondOpinion
-    from cordcal.files.loop import OnError
-    from cordcal.files.parts import Run
+    from cordcal.files.loop import OnError, Run
 
 
 def open_scores(
@@ -32,14 +31,12 @@ def open_scores(
     inputs: InputOptions,
     *,
     role: str = "scores",
-    kind: InputKind | None = None,
     classes: Sequence[str] | None = None,
     classes_in: str = "the model",
     fitted_kind: Kind | None = None,
     pattern: Sequence[str] | None = None,
     context: Sequence[str] = (),
     groups: str | None = None,
-    others: Mapping[str, str | None] | None = None,
     allow_empty: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches.
@@ -47,8 +44,7 @@ def open_scores(
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``fitted_kind``
     is what the model was fitted on, and ``pattern`` names the columns that it was fitted on, used
     if the command does not name any.
-    ``context`` and ``groups`` are other columns to read with each row, and ``others`` those that
-    options name, which are not scores.
+    ``context`` and ``groups`` are other columns to read with each row.
     """
     from cordcal.files.scores import open_with_spec
 
@@ -60,17 +56,14 @@ def open_scores(
         pattern=None if pattern is None or inputs.columns is not None else tuple(pattern),
         context=tuple(context),
         groups=groups,
-        others=_named(others),
     )
-    file = open_with_spec(path, spec, role=role, input=_kind_name(kind), allow_empty=allow_empty)
-    if classes is None:
-        _echo_columns(file, inputs)
+    file = open_with_spec(path, spec, role=role, input=inputs.kind, allow_empty=allow_empty)
+    if classes is None and file.columns and inputs.columns is None:
+        echo_info(
+            f"{file.path}: the scores are its {len(file.columns)} columns "
+            f"{_list_columns(file.columns)} (choose others with --columns)"
+        )
     return file
-
-
-def _named(others: Mapping[str, str | None] | None) -> tuple[tuple[str, str], ...]:
-    """Return the options that name a column, and the columns."""
-    return tuple((option, name) for option, name in (others or {}).items() if name is not None)
 
 
 def read_scores(path: str | Sequence[str], inputs: InputOptions, **options: Any) -> Scores:
@@ -88,6 +81,7 @@ def read_calibration_rows(
     path: str | Sequence[str], inputs: InputOptions, on_error: OnError, **options: Any
 ) -> tuple[Scores, Classes | None]:
     """Read calibration rows; return their row numbers too if rows may be skipped."""
+    options["context"] = inputs.beside
     if on_error == "stop":
         try:
             return read_scores(path, inputs, **options), None
@@ -99,9 +93,9 @@ def read_calibration_rows(
             raise
     from cordcal.files.loop import read_valid_rows
 
-    scores, rows, skipped = read_valid_rows(open_scores(path, inputs, **options))
+    scores, skipped = read_valid_rows(open_scores(path, inputs, **options))
     echo_skipped(skipped)
-    return scores, rows
+    return scores, scores.numbers
 
 
 def require_labels(scores: Scores) -> Classes:
@@ -116,34 +110,20 @@ def require_labels(scores: Scores) -> Classes:
 
 
 def read_groups(
-    groups: str | None,
-    scores: str | Sequence[str],
-    rows: Classes | None = None,
-    *,
-    inputs: InputOptions,
+    scores: str | Sequence[str], inputs: InputOptions, rows: Classes | None = None
 ) -> Any:
     """Return the group of each row, from a column of the scores or a separate file."""
-    file, column = parse_vector(groups)
+    file, column = parse_vector(inputs.groups)
     return read_column(column, scores, rows, inputs=inputs, file=file)
 
 
-def own_column(groups: str | None) -> str | None:
-    """Return the column that an option names in the file of the scores; None for another file."""
-    file, column = parse_vector(groups)
-    return None if file is not None else column
-
-
 def read_parts(
-    groups: str | None,
-    scores: str | Sequence[str],
-    rows: Classes | None = None,
-    *,
-    inputs: InputOptions,
+    scores: str | Sequence[str], inputs: InputOptions, rows: Classes | None = None
 ) -> Any:
     """Return the parts of rows that get a threshold each, as `cordcal.certify` takes them."""
-    if groups == "prediction":
-        return "class"
-    return read_groups(None if groups == "none" else groups, scores, rows, inputs=inputs)
+    if inputs.groups in ROW_GROUPS:
+        return "class" if inputs.groups == "prediction" else None
+    return read_groups(scores, inputs, rows)
 
 
 def read_column(
@@ -169,18 +149,15 @@ def read_column(
 
 
 def read_context(
-    scores: Scores,
-    options: ContextOptions,
-    inputs: InputOptions,
-    like: Mapping[str, NumPyArray] | None = None,
+    scores: Scores, inputs: InputOptions, like: Mapping[str, NumPyArray] | None = None
 ) -> dict[str, NumPyArray] | None:
     """Return the context of rows to fit on, and print where it is unknown; None without options.
 
     ``like`` is the context of other rows, which decides which columns are numbers.
     """
-    if not options.are_used:
+    if not inputs.uses_context:
         return None
-    from cordcal.files.context import FileContext
+    from cordcal.files.context import FileContext, as_texts
 
     def are_categories(name: str) -> bool | None:
         if like is not None:
@@ -188,11 +165,9 @@ def read_context(
         is_text = scores.context[name].dtype.kind not in "iuf"
         return True if is_text and name in scores.typed else None
 
-    categories = {name: are_categories(name) for name in options.columns or ()}
-    opinion = _second_opinion(options, scores.class_names, inputs)
+    categories = {name: are_categories(name) for name in inputs.context or ()}
+    opinion = _second_opinion(scores.class_names, inputs)
     if opinion is not None:
-        from cordcal.files.context import as_texts
-
         opinion.check_ids(as_texts(scores.context[opinion.id_column]), scores.path)
     context = FileContext(categories, opinion, decimal=inputs.decimal or ".").of(
         scores.context, scores.values.shape, scores.kind
@@ -201,15 +176,13 @@ def read_context(
     return context
 
 
-def _second_opinion(
-    options: ContextOptions, classes: Sequence[str] | None, inputs: InputOptions
-) -> SecondOpinion | None:
+def _second_opinion(classes: Sequence[Any] | None, inputs: InputOptions) -> SecondOpinion | None:
     from cordcal.files.context import SecondOpinion
 
-    if options.opinion is None:
+    if inputs.second_opinion is None:
         return None
-    names = None if classes is None else tuple(classes)
-    return SecondOpinion(options.opinion, options.id_column, names, inputs.text_options())
+    names = None if classes is None else tuple(map(str, classes))
+    return SecondOpinion(inputs.second_opinion, inputs.joined_by, names, inputs.text_options())
 
 
 def echo_unknown(context: Mapping[str, NumPyArray], rows: int) -> None:
@@ -249,29 +222,26 @@ def open_model_scores(
     model: str,
     path: str | Sequence[str],
     inputs: InputOptions,
-    options: ContextOptions,
     *,
-    kind: InputKind | None = None,
     groups: str | None = None,
-    others: Mapping[str, str | None] | None = None,
     allow_empty: bool = False,
 ) -> ModelScores:
     """Open the scores that a model is applied to, columns matched by name."""
-    context = _model_context(fitted, model, options, inputs)
+    context = _model_context(fitted, model, inputs)
     names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
-    # A model without class names numbers its classes.
-    classes = names or tuple(map(str, range(fitted.n_classes_)))
-    pattern = getattr(fitted, "score_columns_", None)
     fitted_kind = fitted.calibrator_.input
-    expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    expected["fitted_kind"] = fitted_kind
-    expected["groups"] = groups
-    expected["others"] = dict(others or {})
-    if context is not None:
-        expected["context"] = context.to_read
-        if context.opinion is not None:
-            expected["others"]["id_column"] = context.opinion.id_column
-    file = open_scores(path, inputs, kind=kind, allow_empty=allow_empty, **expected)
+    file = open_scores(
+        path,
+        inputs,
+        # A model without class names numbers its classes.
+        classes=names or tuple(map(str, range(fitted.n_classes_))),
+        classes_in=model,
+        fitted_kind=fitted_kind,
+        pattern=getattr(fitted, "score_columns_", None),
+        context=() if context is None else context.to_read,
+        groups=groups,
+        allow_empty=allow_empty,
+    )
     if file.key == "repaired" and inputs.columns is None:
         raise InputError(
             file.path,
@@ -290,22 +260,18 @@ def open_model_scores(
     return ModelScores(file, names or file.class_names, context)
 
 
-def _model_context(
-    fitted: Any, model: str, options: ContextOptions, inputs: InputOptions
-) -> FileContext | None:
+def _model_context(fitted: Any, model: str, inputs: InputOptions) -> FileContext | None:
     """Return the context that a model needs; None if it was fitted without."""
     from cordcal.files.context import context_of_model
 
     state = getattr(fitted.repair_, "context_", None)
     if state is None:
-        if options.are_used:
-            raise InputError(
-                next(iter(options.used())), f"is not used: {model} has no context", "leave it out"
-            )
+        if inputs.uses_context:
+            option = next(iter(inputs.used(*CONTEXT_OPTIONS)))
+            raise InputError(option, f"is not used: {model} has no context", "leave it out")
         return None
-    names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
-    opinion = _second_opinion(options, names, inputs)
-    context = context_of_model(state, options.columns, opinion, inputs.decimal or ".")
+    opinion = _second_opinion(fitted.class_names, inputs)
+    context = context_of_model(state, inputs.context, opinion, inputs.decimal or ".")
     if context.opinion is not None:
         context.opinion.load()  # its errors come before any work
     elif opinion is not None:
@@ -322,19 +288,10 @@ class ModelRows(NamedTuple):
 
 
 def read_model_rows(
-    fitted: Any,
-    model: str,
-    path: str | Sequence[str],
-    inputs: InputOptions,
-    options: ContextOptions,
-    *,
-    kind: InputKind | None = None,
-    others: Mapping[str, str | None] | None = None,
+    fitted: Any, model: str, path: str | Sequence[str], inputs: InputOptions
 ) -> ModelRows:
     """Read the scores that a model is applied to, and print where context is unknown."""
-    file, names, reader = open_model_scores(
-        fitted, model, path, inputs, options, kind=kind, others=others
-    )
+    file, names, reader = open_model_scores(fitted, model, path, inputs)
     scores = file.read()
     context = None
     if reader is not None:
@@ -346,34 +303,12 @@ def read_model_rows(
     return ModelRows(scores, names, context)
 
 
-def _kind_name(kind: InputKind | None) -> Kind | None:
-    if kind is None:
-        return None
-    return "logits" if kind is InputKind.logits else "probabilities"
-
-
-def _echo_columns(scores: ScoreFile, inputs: InputOptions) -> None:
-    """Print which columns were read as scores if the command does not name any."""
-    if scores.columns and inputs.columns is None:
-        echo_info(
-            f"{scores.path}: the scores are its {len(scores.columns)} columns "
-            f"{_list_columns(scores.columns)} (choose others with --columns)"
-        )
-
-
 def open_pair(
-    original: str,
-    direct: str,
-    inputs: InputOptions,
-    *,
-    kind: InputKind | None = None,
-    pattern: Sequence[str] | None = None,
-    others: Mapping[str, str | None] | None = None,
+    original: str, direct: str, inputs: InputOptions, *, pattern: Sequence[str] | None = None
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, columns matched by name.
 
-    ``--columns`` may match one file only; labels and weights come with the original. ``others``
-    are the columns that options name, which are scores in neither.
+    ``--columns`` may match one file only; labels and weights come with the original.
     """
     if original == "-" and direct == "-":
         raise InputError(
@@ -384,9 +319,9 @@ def open_pair(
 
     spec = inputs.column_spec()
     patterns = as_patterns(inputs.columns) or (None if pattern is None else tuple(pattern))
-    spec = replace(spec, columns=None, pattern=patterns, others=_named(others))
+    spec = replace(spec, columns=None, pattern=patterns)
     other = replace(spec, labels=None, labels_column=None, weights=None, weights_column=None)
-    first, second = library.open_pair((original, spec), (direct, other), input=_kind_name(kind))
+    first, second = library.open_pair((original, spec), (direct, other), input=inputs.kind)
     if inputs.columns is not None:
         _check_patterns_match(patterns or (), first, second)
     check_same_shape(
@@ -438,15 +373,6 @@ def check_classes(model: Any, model_path: str, scores: ScoreFile) -> None:
     )
 
 
-def refuse_with_pair(inputs: InputOptions, *names: str) -> None:
-    """Refuse options that do not apply to --original and --direct."""
-    for option, value in inputs.used().items():
-        if option.removeprefix("--").replace("-", "_") in names:
-            raise InputError(
-                option, f"{value} does not go with --original and --direct", "leave it out"
-            )
-
-
 def _list_columns(columns: Sequence[str]) -> str:
     from cordcal.files.columns import list_names
 
@@ -475,18 +401,12 @@ def apply_in_parts(
     overwrite: bool,
 ) -> Applied:
     """Write one output file per part of the input to a folder."""
-    from cordcal.files.parts import PartWork, apply_parts, pair_parts
+    from cordcal.files.apply import apply_parts
 
     if output == "-":
         raise InputError("--output", "is stdout", "name a folder for the parts")
-    files = list(work.files.values())
-    names, inputs = pair_parts(files)
-    readers = tuple(file.opener for file in files)
-    part_work = PartWork(work.model, readers, work.options, work.context)
     with _runner("applying", scheduler) as run:
-        return apply_parts(
-            part_work, names, inputs, output, resume=resume, overwrite=overwrite, run=run
-        )
+        return apply_parts(work, output, resume=resume, overwrite=overwrite, run=run)
 
 
 def audit_in_parts(
@@ -494,7 +414,7 @@ def audit_in_parts(
 ) -> AuditedFiles:
     """Audit the parts of two folders on a cluster; labels and weights are read locally."""
     from cordcal.evaluate.audit_files import AuditPart, audit_parts
-    from cordcal.files.parts import pair_parts
+    from cordcal.files.loop import pair_parts
 
     _, paths = pair_parts([original, direct])
     inputs = [
@@ -509,7 +429,7 @@ def audit_in_parts(
 @contextmanager
 def _runner(title: str, scheduler: str | None) -> Iterator[Run]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
-    from cordcal.files.parts import run_locally
+    from cordcal.files.loop import run_locally
 
     with counted_progress(title) as advance:
 

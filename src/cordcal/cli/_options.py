@@ -6,10 +6,10 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,6 +21,7 @@ from cordcal.cli._problems import problem_from_interrupt, report_problem
 from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
+    from cordcal._numeric.types import Kind
     from cordcal.files.columns import ColumnSpec, TextOptions
     from cordcal.files.loop import OnError
 
@@ -81,44 +82,8 @@ CertifyGroupsOption = Annotated[
         "it), or prediction for the predicted class; none for one threshold.",
     ),
 ]
-ClusterColumnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster-column",
-        metavar="NAME",
-        help="Column or key of what makes rows dependent, such as a user: folds keep these "
-        "together, bounds and tests count them.",
-    ),
-]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace existing outputs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-ContextColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--context-columns",
-        metavar="NAMES",
-        help="Columns or keys next to the scores that may show how far to trust a prediction, as "
-        "in subject,source; with a model by default those that it needs, none for no column.",
-    ),
-]
-SecondOpinionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--second-opinion",
-        metavar="FILE",
-        help="Another model's scores of the same classes, joined by id; that model must not have "
-        "been fitted on rows to fit on.",
-    ),
-]
-IdColumnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--id-column",
-        metavar="NAME",
-        help="Column or key that identifies rows; by default id in a second opinion, the scores "
-        "in a baseline.",
-    ),
-]
 StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Exit with code 1 if the result lists anything to check first."),
@@ -220,6 +185,45 @@ class InputOptions:
             help="Column or key of the weights, or their file; FILE:NAME for a column of it.",
         ),
     ] = None
+    groups: GroupsOption = None
+    cluster_column: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-column",
+            metavar="NAME",
+            help="Column or key of what makes rows dependent, such as a user: folds keep these "
+            "together, bounds and tests count them.",
+        ),
+    ] = None
+    context_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--context-columns",
+            metavar="NAMES",
+            help="Columns or keys next to the scores that may show how far to trust a prediction, "
+            "as in subject,source; with a model by default those that it needs, none for no "
+            "column.",
+        ),
+    ] = None
+    second_opinion: Annotated[
+        str | None,
+        typer.Option(
+            "--second-opinion",
+            metavar="FILE",
+            help="Another model's scores of the same classes, joined by id; that model must not "
+            "have been fitted on rows to fit on.",
+        ),
+    ] = None
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="NAME",
+            help="Column or key that identifies rows; by default id in a second opinion, the "
+            "scores in a baseline.",
+        ),
+    ] = None
+    input: InputOption = None
     header: Annotated[
         bool | None,
         typer.Option(
@@ -240,16 +244,58 @@ class InputOptions:
         ),
     ] = None
 
-    def used(self) -> dict[str, str]:
-        """Return the options that were used and their values; flags have an empty value."""
+    def used(self, *names: str) -> dict[str, str]:
+        """Return those of some options that were used and their values; flags have none."""
         used = {
-            f"--{field.name.replace('_', '-')}": value
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), str)
+            f"--{name.replace('_', '-')}": value
+            for name in names
+            if isinstance(value := getattr(self, name), str)
         }
-        if self.header is not None:
+        if "header" in names and self.header is not None:
             used["--header" if self.header else "--no-header"] = ""
         return used
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the scores; None if it is to be detected."""
+        if self.input is None:
+            return None
+        return "logits" if self.input is InputKind.logits else "probabilities"
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether there are columns of context or a second opinion."""
+        return self.context_columns is not None or self.second_opinion is not None
+
+    @property
+    def context(self) -> tuple[str, ...] | None:
+        """The columns of the context; None if the option is not used."""
+        if self.context_columns is None:
+            return None
+        names = tuple(filter(None, map(str.strip, self.context_columns.split(","))))
+        return () if names == ("none",) else names
+
+    @property
+    def joined_by(self) -> str:
+        """The column by which a second opinion is joined."""
+        return self.id_column or "id"
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns to read with each row to fit on."""
+        joined = () if self.second_opinion is None else (self.joined_by,)
+        return tuple(dict.fromkeys([*(self.context or ()), *joined]))
+
+    @property
+    def other_columns(self) -> dict[str, str]:
+        """The options that name columns of the rows, which are not scores, and the columns."""
+        groups = parse_vector(self.groups)
+        columns = {
+            "cluster_column": self.cluster_column,
+            "groups": None if groups.file or self.groups in ROW_GROUPS else groups.column,
+            "id_column": self.id_column if self.second_opinion is None else self.joined_by,
+        }
+        return {option: name for option, name in columns.items() if name is not None}
 
     def arguments(self) -> dict[str, object]:
         """Return the options that were used as arguments of `cordcal.files.read_scores`."""
@@ -286,51 +332,8 @@ class InputOptions:
             weights_column=weights.column,
             class_names=names,
             text=self.text_options(),
+            others=tuple(self.other_columns.items()),
         )
-
-
-@dataclass(frozen=True)
-class ContextOptions:
-    """Values of the options for columns next to the scores; None if not used."""
-
-    columns: tuple[str, ...] | None = None
-    opinion: str | None = None
-    id_column: str = "id"
-
-    @classmethod
-    def parse(cls, columns: str | None, opinion: str | None, id_column: str | None) -> Self:
-        """Return the values of --context-columns, --second-opinion and --id-column."""
-        names = None
-        if columns is not None:
-            names = tuple(filter(None, (name.strip() for name in columns.split(","))))
-            names = () if names == ("none",) else names
-        return cls(names, opinion, id_column or "id")
-
-    @property
-    def are_used(self) -> bool:
-        """Whether there are columns or a second opinion."""
-        return self.columns is not None or self.opinion is not None
-
-    @property
-    def to_read(self) -> tuple[str, ...]:
-        """The columns to read with each row to fit on."""
-        joined = () if self.opinion is None else (self.id_column,)
-        return tuple(dict.fromkeys([*(self.columns or ()), *joined]))
-
-    @property
-    def joined_by(self) -> str | None:
-        """The column by which a second opinion is joined; None without one."""
-        return None if self.opinion is None else self.id_column
-
-    def used(self) -> dict[str, str]:
-        """Return the options that were used and their values."""
-        used = {}
-        if self.columns is not None:
-            used["--context-columns"] = ",".join(self.columns) or "none"
-        if self.opinion is not None:
-            used["--second-opinion"] = self.opinion
-            used |= {} if self.id_column == "id" else {"--id-column": self.id_column}
-        return used
 
 
 TEXT_OPTIONS = ("header", "decimal", "encoding")
@@ -342,12 +345,22 @@ LABELLED_OPTIONS = (
     *TEXT_OPTIONS,
 )
 """Options for files that calibrators are fitted on."""
+CONTEXT_OPTIONS = ("context_columns", "second_opinion", "id_column")
+"""Options for columns next to the scores."""
+ROW_GROUPS = ("none", "prediction")
+"""Values of ``--groups`` that are no column: one threshold, and one per predicted class."""
 DEFAULT_INPUTS = InputOptions()
 
 
-def with_input_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a command's parameter ``inputs`` by these options of `InputOptions`."""
-    hints = get_type_hints(InputOptions, include_extras=True)
+def with_input_options(
+    *names: str, **others: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace a command's parameter ``inputs`` by these options of `InputOptions`.
+
+    Those that mean something else in this command are passed with their own descriptions.
+    """
+    hints = get_type_hints(InputOptions, include_extras=True) | others
+    names = (*names, *others)
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -33,6 +33,7 @@ _OPTION_NAMES = {
     "weights_column": "--weights",
     "input": "--input",
     "names": "--names",
+    "sample_weight": "--weights",
     "decimals": "--decimals",
     "network_output": "--behind",
     "join": "--id-column",

@@ -28,20 +28,16 @@ from cordcal.cli._inputs import (
     open_pair,
 )
 from cordcal.cli._options import (
+    CONTEXT_OPTIONS,
     DEFAULT_INPUTS,
     TEXT_OPTIONS,
-    ContextColumnsOption,
-    ContextOptions,
     ForceOption,
-    IdColumnOption,
-    InputOption,
     InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     OutputDtype,
     SchedulerOption,
-    SecondOpinionOption,
     add_command,
     check_on_error,
     parse_share,
@@ -59,7 +55,17 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options("columns", "class_names", *TEXT_OPTIONS)
+@with_input_options(
+    *("columns", "class_names", *CONTEXT_OPTIONS, "input", *TEXT_OPTIONS),
+    groups=Annotated[
+        str | None,
+        typer.Option(
+            "--groups",
+            metavar="NAME",
+            help="Column or key of the groups that the model is certified by: adds the column act.",
+        ),
+    ],
+)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -122,19 +128,7 @@ def apply(
             "Small classes become zero; not for metrics.",
         ),
     ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            "--groups",
-            metavar="NAME",
-            help="Column or key of the groups that the model is certified by: adds the column act.",
-        ),
-    ] = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    context_columns: ContextColumnsOption = None,
-    second_opinion: SecondOpinionOption = None,
-    id_column: IdColumnOption = None,
-    input: InputOption = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="In a folder, make only parts that are missing or changed."),
@@ -172,7 +166,7 @@ def apply(
     if keep not in ("others", "all", "none"):
         raise InputError("--keep", f"is {keep!r}", "write others, all or none")
     import cordcal
-    from cordcal.files.apply import ApplyOptions, application, apply_model
+    from cordcal.files.apply import ApplyOptions, ModelApplication, apply_model
     from cordcal.repair.decimals import check_decimals
 
     if scores and _are_swapped(model, scores[0]):
@@ -181,12 +175,11 @@ def apply(
             f"is not a model file but {scores[0]} is",
             f"the model comes first: cordcal apply {scores[0]} {model}",
         )
-    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     context = None
     fitted = cordcal.load(model)
     certificate = getattr(fitted, "certificate_", None)
     is_by_group = certificate is not None and certificate.by == "group"
-    if groups is not None and not is_by_group:
+    if inputs.groups is not None and not is_by_group:
         raise InputError(
             "--groups", f"is not used: {model} has no certificate by group", "leave it out"
         )
@@ -209,9 +202,7 @@ def apply(
             model,
             scores,
             inputs,
-            columns,
-            kind=input,
-            groups=groups,
+            groups=inputs.groups,
             allow_empty=True,
         )
         files = [file]
@@ -223,11 +214,11 @@ def apply(
                 "pass --original and --direct, the classifier's and your calibrator's "
                 "probabilities of the same rows",
             )
-        if columns.are_used:
-            option = next(iter(columns.used()))
+        if inputs.uses_context:
+            option = next(iter(inputs.used(*CONTEXT_OPTIONS)))
             raise InputError(option, "does not go with --original and --direct", "leave it out")
         pattern = getattr(fitted, "score_columns_", None)
-        first, second = open_pair(original, direct, inputs, kind=input, pattern=pattern)
+        first, second = open_pair(original, direct, inputs, pattern=pattern)
         check_classes(fitted, model, second)
         class_names = first.class_names or second.class_names
         files = [first, second]
@@ -237,7 +228,7 @@ def apply(
             f"has audit, which draws from the rows to act on, but {model} has no certificate",
             f"run cordcal certify held-out.npz --model {model}",
         )
-    if is_by_group and groups is None:
+    if is_by_group and inputs.groups is None:
         echo_info(
             f"{model} is certified by group, so there is no column act: name the column of the "
             "groups with --groups"
@@ -254,9 +245,9 @@ def apply(
         on_error=treatment,
         spreadsheet=spreadsheet,
         audit=added.audit,
-        groups=groups,
+        groups=inputs.groups,
     )
-    work = application(fitted, files, options, context)
+    work = ModelApplication(fitted, files, options, context)
     if decimals is not None:
         check_decimals(decimals, work.dtype)  # before anything is written
     if in_parts:
@@ -270,7 +261,7 @@ def apply(
         place = "stdout" if output == "-" else output
         echo_skipped(applied.skipped)
         echo_unknown_counts(applied.unknown, applied.rows)
-        echo_uncertified(groups, applied.uncertified, applied.rows)
+        echo_uncertified(inputs.groups, applied.uncertified, applied.rows)
         kept = f"; {applied.resumed:,} rows were up to date" if applied.resumed else ""
         changes = describe_changes(applied.changed, applied.rows) if applied.rows else "no rows"
         rows = f"{applied.rows:,} row{'' if applied.rows == 1 else 's'}"

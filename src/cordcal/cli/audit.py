@@ -21,17 +21,13 @@ from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import (
     audit_in_parts,
     open_pair,
-    own_column,
     read_column,
     read_groups,
 )
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
-    TEXT_OPTIONS,
-    ClusterColumnOption,
+    LABELLED_OPTIONS,
     ForceOption,
-    GroupsOption,
-    InputOption,
     InputOptions,
     JsonOption,
     OnErrorOption,
@@ -61,13 +57,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(
-    "columns",
-    "class_names",
-    "labels",
-    "weights",
-    *TEXT_OPTIONS,
-)
+@with_input_options(*LABELLED_OPTIONS, "weights", "cluster_column", "groups", "input")
 def audit(
     original: Annotated[
         str,
@@ -89,10 +79,7 @@ def audit(
             help="Model file of a repair fitted on other rows; by default one is fitted here.",
         ),
     ] = None,
-    cluster_column: ClusterColumnOption = None,
-    groups: GroupsOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
     report: ReportOption = None,
@@ -106,14 +93,10 @@ def audit(
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    named = {
-        "cluster_column": cluster_column,
-        "groups": own_column(groups),
-    }
-    first, second = open_pair(original, direct, inputs, kind=input, others=named)
+    first, second = open_pair(original, direct, inputs)
     names = first.class_names or second.class_names
-    by_group = read_groups(groups, original, inputs=inputs)
-    clusters = read_column(cluster_column, original, inputs=inputs)
+    by_group = read_groups(original, inputs)
+    clusters = read_column(inputs.cluster_column, original, inputs=inputs)
     if scheduler is not None:
         result = audit_in_parts(
             first,

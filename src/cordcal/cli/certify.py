@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,24 +10,18 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._console import echo_error, show, show_json
 from cordcal.cli._inputs import (
-    own_column,
     read_column,
     read_model_rows,
     read_parts,
     require_labels,
 )
 from cordcal.cli._options import (
+    CONTEXT_OPTIONS,
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     CertifyGroupsOption,
-    ClusterColumnOption,
-    ContextColumnsOption,
-    ContextOptions,
-    IdColumnOption,
-    InputOption,
     InputOptions,
     JsonOption,
-    SecondOpinionOption,
     add_command,
     parse_share,
     with_input_options,
@@ -47,7 +42,11 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(*LABELLED_OPTIONS)
+@with_input_options(
+    *LABELLED_OPTIONS,
+    *("cluster_column", *CONTEXT_OPTIONS, "input"),
+    groups=CertifyGroupsOption,
+)
 def certify(
     scores: Annotated[
         str, typer.Argument(help="Labelled scores of rows that the model was not fitted on.")
@@ -73,13 +72,7 @@ def certify(
             "renew, else 95%.",
         ),
     ] = None,
-    groups: CertifyGroupsOption = None,
-    cluster_column: ClusterColumnOption = None,
-    context_columns: ContextColumnsOption = None,
-    second_opinion: SecondOpinionOption = None,
-    id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -96,35 +89,27 @@ def certify(
     fitted = cordcal.load(model)
     if not hasattr(fitted, "certify"):
         raise InputError(model, "holds no calibrator to certify", "pass a model of cordcal fit")
-    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
-    named = {
-        "cluster_column": cluster_column,
-        "groups": own_column(groups),
-        "id_column": id_column,
-    }
-    rows, _, context = read_model_rows(
-        fitted, model, scores, inputs, columns, kind=input, others=named
-    )
+    rows, _, context = read_model_rows(fitted, model, scores, inputs)
     labels = require_labels(rows)
     earlier = fitted.certificate_
-    if groups is None and earlier is not None:
+    if inputs.groups is None and earlier is not None:
         if earlier.by == "group":
             raise InputError(
                 "--groups",
                 "is missing: the certificate has groups",
                 "name them, or write --groups none for one threshold",
             )
-        groups = "prediction" if earlier.by == "class" else None
+        inputs = replace(inputs, groups="prediction" if earlier.by == "class" else None)
     rate, sure = (0.02, 0.95) if earlier is None else (earlier.error, earlier.confidence)
     certificate = fitted.certify(
         rows.values,
         labels,
         rate if error is None else parse_share(error, "--error"),
         confidence=sure if confidence is None else parse_share(confidence, "--confidence"),
-        by=read_parts(groups, scores, inputs=inputs),
+        by=read_parts(scores, inputs),
         context=context,
-        clusters=read_column(cluster_column, scores, inputs=inputs),
-        ids=read_column(id_column, scores, inputs=inputs),
+        clusters=read_column(inputs.cluster_column, scores, inputs=inputs),
+        ids=read_column(inputs.id_column, scores, inputs=inputs),
     )
     is_kept = earlier is not None and not certificate.share and not force
     if not is_kept:

@@ -16,25 +16,18 @@ from cordcal.cli._console import echo, echo_info, show, show_json
 from cordcal.cli._files import check_output, check_suffix, file_digest
 from cordcal.cli._inputs import (
     check_same_shape,
-    own_column,
     read_column,
     read_groups,
     read_model_rows,
     read_scores,
 )
 from cordcal.cli._options import (
+    CONTEXT_OPTIONS,
     DEFAULT_INPUTS,
-    TEXT_OPTIONS,
-    ClusterColumnOption,
-    ContextColumnsOption,
-    ContextOptions,
+    LABELLED_OPTIONS,
     ForceOption,
-    GroupsOption,
-    IdColumnOption,
-    InputOption,
     InputOptions,
     JsonOption,
-    SecondOpinionOption,
     add_command,
     parse_share,
     with_input_options,
@@ -74,7 +67,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options("columns", "class_names", "labels", *TEXT_OPTIONS)
+@with_input_options(*LABELLED_OPTIONS, "groups", "cluster_column", *CONTEXT_OPTIONS, "input")
 def check(
     reports: Annotated[str, typer.Argument(help="File of probabilities, or scores, to check.")],
     original: Annotated[
@@ -95,7 +88,6 @@ def check(
             "--min", metavar="NAME=VALUE", help="A metric and its smallest allowed value."
         ),
     ] = None,
-    groups: GroupsOption = None,
     baseline: Annotated[
         Path | None,
         typer.Option("--baseline", metavar="FILE", help="Baseline that an earlier check wrote."),
@@ -106,10 +98,6 @@ def check(
             "--output", "-o", metavar="FILE", help="Write a baseline for later checks to this file."
         ),
     ] = None,
-    id_column: IdColumnOption = None,
-    cluster_column: ClusterColumnOption = None,
-    context_columns: ContextColumnsOption = None,
-    second_opinion: SecondOpinionOption = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -146,7 +134,6 @@ def check(
         ),
     ] = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -171,25 +158,17 @@ def check(
     from cordcal.evaluate import gates as library
     from cordcal.files.models import is_model
 
-    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     # Of a file of another kind only the digest is recorded.
     fitted = cordcal.load(model) if model is not None and is_model(model) else None
     original_scores: Scores | None
-    named = {
-        "cluster_column": cluster_column,
-        "groups": own_column(groups),
-        "id_column": id_column,
-    }
-    if columns.are_used:
-        scores, original_scores = _apply(
-            reports, original, fitted, model, inputs, columns, input, named
-        )
+    if inputs.uses_context:
+        scores, original_scores = _apply(reports, original, fitted, model, inputs)
     else:
         names = getattr(fitted, "class_names", None)
-        options: dict[str, Any] = {"others": named}
+        options: dict[str, Any] = {}
         if names is not None:
-            options |= {"classes": tuple(map(str, names)), "classes_in": model}
-        scores, original_scores = _read(reports, original, inputs, input, options)
+            options = {"classes": tuple(map(str, names)), "classes_in": model}
+        scores, original_scores = _read(reports, original, inputs, options)
     if original_scores is not None:
         check_same_shape(
             original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
@@ -200,8 +179,8 @@ def check(
         labels = original_scores.labels
         echo_info(f"{scores.path} does not contain labels; using those of {original_scores.path}")
     of_rows = {
-        "groups": read_groups(groups, reports, inputs=inputs),
-        "clusters": read_column(cluster_column, reports, inputs=inputs),
+        "groups": read_groups(reports, inputs),
+        "clusters": read_column(inputs.cluster_column, reports, inputs=inputs),
     }
     result = library.check(
         _probabilities(scores),
@@ -209,7 +188,7 @@ def check(
         gates=limits,
         original=None if original_scores is None else original_scores.values,
         rule=getattr(fitted, "rule_", None) or "argmax",
-        ids=read_column(id_column, reports, inputs=inputs),
+        ids=read_column(inputs.id_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
         class_names=scores.class_names,
         target_error=target,
@@ -223,8 +202,8 @@ def check(
         result = replace(result, certificate=recheck)
     if output is not None and result.baseline is not None:
         result.baseline.save(output, overwrite=force)
-    vectors = (parse_vector(inputs.labels).file, parse_vector(groups).file)
-    paths = (reports, original, *vectors, baseline, model, second_opinion)
+    vectors = (parse_vector(inputs.labels).file, parse_vector(inputs.groups).file)
+    paths = (reports, original, *vectors, baseline, model, inputs.second_opinion)
     files = {
         part: file_digest(part) for path in paths if path is not None for part in _parts(str(path))
     }
@@ -351,28 +330,26 @@ def _read(
     report: str,
     original: str | None,
     inputs: InputOptions,
-    kind: Any,
     options: Mapping[str, Any],
 ) -> tuple[Scores, Scores | None]:
     """Read the probabilities and the original; ``--columns`` may match only one of them.
 
-    The options of `open_scores` are the model's classes, in whose order columns are brought, and
-    the columns that are not scores.
+    The options of `open_scores` are the model's classes, in whose order columns are brought.
     """
     from cordcal.files.columns import as_patterns
 
     if original is None:
-        return read_scores(report, inputs, role="repaired", kind=kind, **options), None
+        return read_scores(report, inputs, role="repaired", **options), None
     patterns = as_patterns(inputs.columns)
     unnamed = replace(inputs, columns=None)
-    others = InputOptions(header=inputs.header, decimal=inputs.decimal, encoding=inputs.encoding)
+    others = replace(inputs, columns=None, class_names=None, labels=None, input=None)
     # The file with the pattern is read first: its classes are those of the other.
     if patterns is not None and not _has_columns(report, patterns, inputs):
         named = replace(others, columns=inputs.columns)
         first = read_scores(original, named, role="original", **options)
         options = {**options, "classes": first.class_names, "classes_in": original}
-        return read_scores(report, unnamed, role="repaired", kind=kind, **options), first
-    scores = read_scores(report, inputs, role="repaired", kind=kind, **options)
+        return read_scores(report, unnamed, role="repaired", **options), first
+    scores = read_scores(report, inputs, role="repaired", **options)
     options = {**options, "classes": scores.class_names, "classes_in": report}
     return scores, read_scores(original, others, role="original", pattern=patterns, **options)
 
@@ -383,19 +360,16 @@ def _apply(
     fitted: Any,
     model: str | None,
     inputs: InputOptions,
-    columns: ContextOptions,
-    kind: Any,
-    named: Mapping[str, str | None],
 ) -> tuple[Scores, Scores]:
     """Apply a model to the scores of a file; return its probabilities, and the scores."""
-    option = next(iter(columns.used()))
+    option = next(iter(inputs.used(*CONTEXT_OPTIONS)))
     if original is not None:
         raise InputError("--original", f"does not go with {option}", "leave it out")
     if model is None or not hasattr(fitted, "calibrator_"):
         raise InputError(
             option, "needs the model that is applied to the scores", "pass --model, of cordcal fit"
         )
-    rows = read_model_rows(fitted, model, path, inputs, columns, kind=kind, others=named)
+    rows = read_model_rows(fitted, model, path, inputs)
     repaired = fitted.predict_proba(rows.scores.values, context=rows.context)
     scores = replace(
         rows.scores,

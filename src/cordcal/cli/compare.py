@@ -21,29 +21,21 @@ from cordcal.cli._inputs import (
     require_labels,
 )
 from cordcal.cli._options import (
+    CONTEXT_OPTIONS,
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
-    ClusterColumnOption,
-    ContextColumnsOption,
-    ContextOptions,
     ForceOption,
-    GroupsOption,
-    IdColumnOption,
-    InputKind,
-    InputOption,
     InputOptions,
     JsonOption,
     OnErrorOption,
     PreserveOption,
     ReportOption,
-    SecondOpinionOption,
     StrictOption,
     add_command,
     check_on_error,
     parse_preserve,
     with_input_options,
 )
-from cordcal.cli._vectors import parse_vector
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
@@ -60,7 +52,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, compare, "compare scores.npz --report report.html")
 
 
-@with_input_options(*LABELLED_OPTIONS)
+@with_input_options(*LABELLED_OPTIONS, "groups", "cluster_column", *CONTEXT_OPTIONS, "input")
 def compare(
     scores: Annotated[
         list[str], typer.Argument(help="Files of scores with labels; - reads stdin.")
@@ -81,13 +73,7 @@ def compare(
             help="Share of the rows to evaluate on, such as 50%, or a file of other rows.",
         ),
     ] = "50%",
-    groups: GroupsOption = None,
-    cluster_column: ClusterColumnOption = None,
-    context_columns: ContextColumnsOption = None,
-    second_opinion: SecondOpinionOption = None,
-    id_column: IdColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
     report: ReportOption = None,
@@ -104,20 +90,11 @@ def compare(
     echo_heading(f"cordcal compare: {Parts.of(scores).name}")
     treatment = check_on_error(on_error)
     share, other = _share_or_file(hold_out)
-    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
-    group_file, group_column = parse_vector(groups)
-    named = {
-        "cluster_column": cluster_column,
-        "groups": None if group_file else group_column,
-        "id_column": columns.joined_by,
-    }
-    calibration, evaluation_scores, numbers = _parts(
-        scores, other, inputs, treatment, kind=input, context=columns.to_read, others=named
-    )
+    calibration, evaluation_scores, numbers = _parts(scores, other, inputs, treatment)
     rows = numbers[-1]
-    context: Any = read_context(calibration, columns, inputs)
+    context: Any = read_context(calibration, inputs)
     if evaluation_scores is not None and context is not None:
-        context = context, read_context(evaluation_scores, columns, inputs, like=context)
+        context = context, read_context(evaluation_scores, inputs, like=context)
     labels = require_labels(calibration)
     evaluation_rows: float | tuple[object, object] = (
         share
@@ -151,20 +128,19 @@ def compare(
             evaluation=evaluation_rows,
             preserve=depth,
             class_names=calibration.class_names,
-            groups=read_groups(groups, other or scores, rows, inputs=inputs),
-            clusters=_clusters(cluster_column, scores, other, numbers, inputs),
+            groups=read_groups(other or scores, inputs, rows),
+            clusters=_clusters(scores, other, numbers, inputs),
             context=context,
             progress=advance,
         )
-    used_options, arguments = inputs.used(), inputs.arguments()
+    used_options = inputs.used(*LABELLED_OPTIONS, "cluster_column")
+    arguments = inputs.arguments()
     if evaluation_scores is not None and other is None:
         # The calibration rows of an experiment.
         used_options["--columns"] = arguments["columns"] = calibration.key
-    if cluster_column is not None:
-        used_options["--cluster-column"] = cluster_column
     advice = comparison.recommendation
     if advice.is_default and advice.context is not None and advice.context.is_clear:
-        used_options |= columns.used()
+        used_options |= inputs.used(*CONTEXT_OPTIONS)
     step = comparison.next_step(*scores, options=used_options, arguments=arguments)
     source = Path(calibration.path).name
     if other is not None:
@@ -183,13 +159,13 @@ def compare(
 
 
 def _clusters(
-    column: str | None,
     scores: list[str],
     evaluation: str | None,
     rows: Sequence[Classes | None],
     inputs: InputOptions,
 ) -> object:
     """Return the cluster of each row; of both files if the second has the rows to evaluate on."""
+    column = inputs.cluster_column
     first = read_column(column, scores, rows[0], inputs=inputs)
     if evaluation is None or column is None:
         return first
@@ -211,23 +187,18 @@ def _parts(
     evaluation: str | None,
     inputs: InputOptions,
     on_error: OnError,
-    *,
-    kind: InputKind | None,
-    **others: Any,
 ) -> tuple[Scores, Scores | None, list[Classes | None]]:
     """Read the rows to fit on and, from a second file if given, those to evaluate on.
 
     The third value is the row numbers of each file, None unless rows may be skipped.
     """
-    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind, **others)
+    calibration, rows = read_calibration_rows(scores, inputs, on_error)
     if evaluation is None:
         return calibration, None, [rows]
     evaluation_scores, later_rows = read_calibration_rows(
         evaluation,
         inputs,
         on_error,
-        kind=kind,
-        **others,
         classes=calibration.class_names,
         classes_in=calibration.path,
     )

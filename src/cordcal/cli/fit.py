@@ -28,27 +28,20 @@ from cordcal.cli._inputs import (
     read_column,
     read_context,
     read_parts,
-    refuse_with_pair,
     require_labels,
 )
 from cordcal.cli._options import (
+    CONTEXT_OPTIONS,
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     CertifyGroupsOption,
-    ClusterColumnOption,
-    ContextColumnsOption,
-    ContextOptions,
     ForceOption,
-    IdColumnOption,
-    InputKind,
-    InputOption,
     InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     PreserveOption,
     RuleOption,
-    SecondOpinionOption,
     add_command,
     check_on_error,
     parse_preserve,
@@ -88,7 +81,10 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_input_options(*LABELLED_OPTIONS, "weights")
+@with_input_options(
+    *(*LABELLED_OPTIONS, "weights", "cluster_column", *CONTEXT_OPTIONS, "input"),
+    groups=CertifyGroupsOption,
+)
 def fit(
     scores: Annotated[
         list[str] | None,
@@ -129,9 +125,6 @@ def fit(
     ] = None,
     preserve: PreserveOption = "1",
     rule: RuleOption = "argmax",
-    context_columns: ContextColumnsOption = None,
-    second_opinion: SecondOpinionOption = None,
-    id_column: IdColumnOption = None,
     certify: Annotated[
         str | None,
         typer.Option(
@@ -147,10 +140,7 @@ def fit(
             "--hold-out", metavar="SHARE", help="Share of the rows to certify on; by default 30%."
         ),
     ] = None,
-    groups: CertifyGroupsOption = None,
-    cluster_column: ClusterColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -168,11 +158,10 @@ def fit(
     depth, weights = parse_preserve(preserve), parse_rule(rule)
     treatment = check_on_error(on_error)
     error = None if certify is None else parse_share(certify, "--certify")
-    for name, value in (("--hold-out", hold_out), ("--groups", groups)):
+    for name, value in (("--hold-out", hold_out), ("--groups", inputs.groups)):
         if value is not None and error is None:
             raise InputError(name, "is an option of --certify", "pass --certify, too")
     held_share = parse_share(hold_out or "30%", "--hold-out")
-    columns = ContextOptions.parse(context_columns, second_opinion, id_column)
     if original is not None or direct is not None:
         if scores or any((calibrator, repair, prefer)):
             raise InputError(
@@ -180,20 +169,16 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        needed = {"--certify": certify, "--id-column": id_column, **columns.used()}
-        for name, value in needed.items():
-            if value is not None:
-                raise InputError(name, "needs a file of scores and labels", "pass scores")
+        needed = {} if certify is None else {"--certify": certify}
+        needed |= inputs.used("labels", "cluster_column", *CONTEXT_OPTIONS)
+        for name in needed:
+            reason = "needs a file of scores and labels"
+            raise InputError(name, reason, "leave it out, or pass scores")
         if weights == "learnt":
             raise InputError(
                 "--rule", "is learnt, which needs a file of scores", "pass scores, or the weights"
             )
-        refuse_with_pair(inputs, "labels")
-        if cluster_column is not None:
-            raise InputError(
-                "--cluster-column", "has no use: the repair alone holds no rows out", "leave it out"
-            )
-        pair = _pair(original, direct, inputs, input)
+        pair = _pair(original, direct, inputs)
         _check_output(output, force=force)
         cord = cordcal.CORD(depth, rule=weights)
         model, measures = _repair(cord, *pair, treatment), None
@@ -208,17 +193,14 @@ def fit(
             raise InputError("--repair", f"is {repair!r}", "write cord or lift")
         options: Any = {"repair": repair, "prefer": prefer, "preserve": depth, "rule": weights}
         cordcal.PreservingCalibrator(calibrator, **options).make_repair()  # refuses others
-        others = {"cluster_column": cluster_column, "id_column": id_column or columns.joined_by}
-        calibration, numbers = read_calibration_rows(
-            scores, inputs, treatment, kind=input, context=columns.to_read, others=others
-        )
+        calibration, numbers = read_calibration_rows(scores, inputs, treatment)
         rows = Rows(
             calibration.values,
             require_labels(calibration),
-            read_column(id_column, scores, numbers, inputs=inputs),
-            read_column(cluster_column, scores, numbers, inputs=inputs),
-            read_parts(groups, scores, numbers, inputs=inputs),
-            read_context(calibration, columns, inputs),
+            read_column(inputs.id_column, scores, numbers, inputs=inputs),
+            read_column(inputs.cluster_column, scores, numbers, inputs=inputs),
+            read_parts(scores, inputs, numbers),
+            read_context(calibration, inputs),
         )
         if not isinstance(weights, str):
             check_rule(weights, calibration.values.shape[1], calibration.path)
@@ -503,12 +485,11 @@ def _pair(
     original: str | None,
     direct: str | None,
     inputs: InputOptions,
-    input: InputKind | None,
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise InputError(missing, "is missing", "the repair needs both files, of the same rows")
-    return open_pair(original, direct, inputs, kind=input)
+    return open_pair(original, direct, inputs)
 
 
 def _repair(cord: CORD, original: ScoreFile, direct: ScoreFile, on_error: OnError) -> CORD:

@@ -17,7 +17,6 @@ from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report
 from cordcal.cli._inputs import (
     open_scores,
-    own_column,
     read_column,
     read_groups,
     read_model_rows,
@@ -25,14 +24,9 @@ from cordcal.cli._inputs import (
 )
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
-    TEXT_OPTIONS,
-    ClusterColumnOption,
-    ContextOptions,
+    LABELLED_OPTIONS,
     ForceOption,
     Group,
-    GroupsOption,
-    IdColumnOption,
-    InputOption,
     InputOptions,
     JsonOption,
     ReportOption,
@@ -45,7 +39,6 @@ from cordcal.cli._vectors import parse_vector
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
     from cordcal.evaluate.results.monitor import MonitorStatus
 
@@ -104,7 +97,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(monitor)
 
 
-_FILE_OPTIONS = ("columns", "class_names", "labels", *TEXT_OPTIONS)
+_FILE_OPTIONS = (*LABELLED_OPTIONS, "cluster_column", "input")
 
 
 @with_input_options(*_FILE_OPTIONS)
@@ -133,9 +126,7 @@ def init(
             help="How far confidence and share of right predictions may differ.",
         ),
     ] = 0.02,
-    cluster_column: ClusterColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     force: ForceOption = False,
 ) -> None:
     """Begin to watch a model: store what its outputs look like now.
@@ -146,9 +137,9 @@ def init(
     alpha = round(1.0 - parse_share(confidence, "--confidence"), 12)  # 0.05, not 0.05 + 4e-17
     from cordcal.evaluate.monitor import Monitor
 
-    outputs = _read(baseline, inputs, input, model, {"cluster_column": cluster_column})
+    outputs = _read(baseline, inputs, model)
     fitted = None if model is None else _load(model)
-    clusters = read_column(cluster_column, baseline, inputs=inputs)
+    clusters = read_column(inputs.cluster_column, baseline, inputs=inputs)
     monitor = Monitor(
         outputs.probabilities,
         class_names=outputs.class_names,
@@ -183,7 +174,7 @@ def _echo_baseline(monitor: Monitor, outputs: _Outputs, clusters: Any) -> None:
         )
 
 
-@with_input_options(*_FILE_OPTIONS)
+@with_input_options(*_FILE_OPTIONS, "id_column", "groups")
 def add(
     state: StateArgument,
     new: Annotated[
@@ -193,43 +184,34 @@ def add(
         ),
     ],
     model: ModelOption = None,
-    id_column: IdColumnOption = None,
-    groups: GroupsOption = None,
-    cluster_column: ClusterColumnOption = None,
     inputs: InputOptions = DEFAULT_INPUTS,
-    input: InputOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the outputs of a night, with labels or without, and print the verdict."""
     from cordcal.evaluate.monitor import Monitor
 
-    for option, value in (("--labels", inputs.labels), ("--groups", groups)):
+    for option, value in (("--labels", inputs.labels), ("--groups", inputs.groups)):
         if parse_vector(value).file is not None and len(new) > 1:
             raise InputError(option, "belongs to one file", "add one file at a time")
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
-        if groups is None and monitor.certificate and monitor.certificate.by == "group":
+        if inputs.groups is None and monitor.certificate and monitor.certificate.by == "group":
             raise InputError(
                 "--groups",
                 "is missing: the certificate of the model has groups",
                 "name the column with the group of each row",
             )
-        named = {
-            "id_column": id_column,
-            "groups": own_column(groups),
-            "cluster_column": cluster_column,
-        }
         for path in new:
             with _late_labels_hint():
-                outputs = _read(path, inputs, input, model, named, monitor)
+                outputs = _read(path, inputs, model, monitor)
             before = len(monitor.periods)
             with _errors_about(path):
                 monitor.add(
                     outputs.probabilities,
                     outputs.labels,
-                    ids=read_column(id_column, path, inputs=inputs),
-                    groups=read_groups(groups, path, inputs=inputs),
-                    clusters=read_column(cluster_column, path, inputs=inputs),
+                    ids=read_column(inputs.id_column, path, inputs=inputs),
+                    groups=read_groups(path, inputs),
+                    clusters=read_column(inputs.cluster_column, path, inputs=inputs),
                     direct=outputs.direct,
                     name=Path(path).name,
                 )
@@ -351,14 +333,12 @@ class _Outputs:
 def _read(
     path: str,
     inputs: InputOptions,
-    kind: InputKind | None,
     model: str | None,
-    others: dict[str, str | None],
     monitor: Monitor | None = None,
 ) -> _Outputs:
     """Read probabilities, or read scores and apply the model to them."""
-    if model is not None and not _is_output(path, inputs, model, others):
-        return _apply(model, path, inputs, kind, others)
+    if model is not None and not _is_output(path, inputs, model):
+        return _apply(model, path, inputs)
     names: Sequence[Any] | None = None if monitor is None else monitor.class_names
     if names is None and model is not None:
         names = _load(model).class_names
@@ -366,10 +346,8 @@ def _read(
         path,
         inputs,
         role="repaired",
-        kind=kind,
         classes=names,
         classes_in="the baseline",
-        others=others,
     )
     if scores.kind == "logits":
         raise InputError(
@@ -384,7 +362,7 @@ def _read(
     return _Outputs(scores.values, scores.labels, scores.class_names)
 
 
-def _is_output(path: str, inputs: InputOptions, model: str, others: dict[str, str | None]) -> bool:
+def _is_output(path: str, inputs: InputOptions, model: str) -> bool:
     """Return whether a file is what `apply` wrote, and not scores that a model is applied to."""
     if path == "-" or inputs.columns is not None:
         return False  # stdin can be read once, and options name scores
@@ -395,7 +373,6 @@ def _is_output(path: str, inputs: InputOptions, model: str, others: dict[str, st
             inputs,
             classes=fitted.class_names or list(map(str, range(fitted.n_classes_))),
             pattern=getattr(fitted, "score_columns_", None),
-            others=others,
         )
     except InputError:
         return False  # applying the model raises the error about scores
@@ -409,19 +386,11 @@ def _is_output(path: str, inputs: InputOptions, model: str, others: dict[str, st
     return file.key == "repaired"
 
 
-def _apply(
-    model: str,
-    path: str,
-    inputs: InputOptions,
-    kind: InputKind | None,
-    others: dict[str, str | None],
-) -> _Outputs:
+def _apply(model: str, path: str, inputs: InputOptions) -> _Outputs:
     """Apply a model to the scores of a file."""
     fitted = _load(model)
     try:
-        rows, names, context = read_model_rows(
-            fitted, model, path, inputs, ContextOptions(), kind=kind, others=others
-        )
+        rows, names, context = read_model_rows(fitted, model, path, inputs)
     except InputError as error:
         if error.argument != "--second-opinion":
             raise

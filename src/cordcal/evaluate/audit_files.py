@@ -18,12 +18,14 @@ from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.results.pictures import Pictures
 from cordcal.files.loop import (
     OnError,
+    Open,
     Progress,
     Rows,
+    Run,
     original_and_prediction,
     process_batches,
+    run_locally,
 )
-from cordcal.files.parts import Open, Run, run_locally
 from cordcal.files.scores import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.repair.construction import ConstructionState, RowSummary

@@ -10,30 +10,23 @@ import io
 import math
 import mmap
 import os
-import pickle
 import re
-import struct
-import tokenize
 import zipfile
-import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray, NumPyDType
 from cordcal._validation.scores import as_matrix
-from cordcal.files.base import ColumnFile
 from cordcal.files.columns import LABEL_NAMES, ColumnType, list_names
-from cordcal.files.disk import InputFile, check_size, first_line
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from cordcal.files.disk import InputFile, check_size, reading
+from cordcal.files.sources import ColumnFile
 
 CLASS_NAMES = ("class_names", "classes", "names")
 _NPY = b"\x93NUMPY"
@@ -43,18 +36,21 @@ _SLICE_BYTES = 2**24
 
 
 class ArrayFile(ColumnFile):
-    """A file of arrays by name; matrices hold scores, vectors anything else."""
+    """A file of arrays by name; matrices hold scores, vectors anything else.
 
+    Attributes
+    ----------
+    stored : dict
+        The shape and the dtype of each array.
+    in_memory : bool
+        Whether arrays are read whole.
+    """
+
+    stored: dict[str, tuple[tuple[int, ...], NumPyDType]]
     in_memory = False
-    """Whether arrays are read whole."""
 
     def __init__(self, file: InputFile) -> None:
-        self.path, self._file = file.name, file
-
-    @property
-    @abstractmethod
-    def stored(self) -> Mapping[str, tuple[tuple[int, ...], NumPyDType]]:
-        """The shape and the dtype of each array."""
+        self.path, self._file, self.stored = file.name, file, {}
 
     @abstractmethod
     def read(self, key: str, start: int = 0, stop: int | None = None) -> NumPyArray:
@@ -72,7 +68,7 @@ class ArrayFile(ColumnFile):
     @property
     def matrices(self) -> list[str]:
         """The names of the matrices."""
-        return [key for key, shape in self.shapes.items() if len(shape) == 2]
+        return [key for key, kind in self.types.items() if kind == "list"]
 
     @property
     def types(self) -> dict[str, ColumnType]:
@@ -105,7 +101,8 @@ class ArrayFile(ColumnFile):
     def slices(self, columns: Sequence[str] | None) -> Iterator[ArraySlice]:
         """Yield some arrays of one length in slices of rows."""
         keys = list(columns or ())
-        (rows, *width), dtype = self._stored(keys[0])
+        shape, dtype = self._stored(keys[0])
+        rows = shape[0]
         for key in keys[1:]:
             if (length := self._stored(key)[0][0]) != rows:
                 raise InputError(
@@ -113,8 +110,7 @@ class ArrayFile(ColumnFile):
                     f"has {length} entries of {key} but {rows} rows of {keys[0]}",
                     "store one entry for each row",
                 )
-        row_bytes = math.prod(width) * dtype.itemsize
-        size = rows if self.in_memory else _SLICE_BYTES // max(1, row_bytes)
+        size = rows if self.in_memory else _SLICE_BYTES // max(1, _bytes(shape[1:], dtype))
         for start in range(0, rows, max(1, size)):
             stop = min(start + max(1, size), rows)
             yield ArraySlice({key: self.read(key, start, stop) for key in keys}, self.path)
@@ -125,6 +121,10 @@ class ArrayFile(ColumnFile):
                 self.path, f"has no key or column called {key!r}", f"it has {self.listed()}"
             )
         return self.stored[key]
+
+
+def _bytes(shape: Sequence[int], dtype: NumPyDType) -> int:
+    return math.prod(shape) * dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +141,11 @@ class ArraySlice:
         """Return a matrix of scores."""
         return np.asarray(as_matrix(self.arrays[columns[0]], f"{self.path} ({columns[0]})"))
 
-    def numbers(self, name: str) -> NumPyArray:
-        """Return a vector."""
-        return self.arrays[name]
-
     def values(self, name: str) -> NumPyArray:
         """Return a vector."""
         return self.arrays[name]
+
+    numbers = values
 
 
 def open_arrays(file: InputFile) -> ArrayFile | None:
@@ -159,96 +157,46 @@ def open_arrays(file: InputFile) -> ArrayFile | None:
         return Hdf5File(file)
     if not head.startswith(b"PK"):
         return None
-    members = _zip_members(file)
+    with _archive(file, file.name) as archive:
+        members = archive.namelist()
     if any(name.endswith("/data.pkl") for name in members):
         return TorchFile(file)
     if "xl/workbook.xml" in members:
         raise InputError(file.name, "is an Excel workbook", "save the sheet as CSV")
-    return NpzFile(file)
+    return NpzFile(file, members)
 
 
-def _zip_members(file: InputFile) -> list[str]:
-    try:
-        with file.open() as opened, zipfile.ZipFile(opened) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return []
+@contextmanager
+def _archive(file: InputFile, where: str) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive; what is damaged in it is an `InputError` that names a place."""
+    with reading(where, "a zip archive"), file.open() as opened, zipfile.ZipFile(opened) as archive:
+        yield archive
 
 
 # NumPy.
 
-# What the libraries raise for damaged, encrypted or foreign archives.
-_DAMAGED_NUMPY = (
-    ValueError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    LookupError,
-    OverflowError,
-    SyntaxError,  # a header is read as Python's literals
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
 
+def read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], NumPyDType, bool]:
+    """Read shape, dtype and whether columns are contiguous from the header of an npy file.
 
-@dataclass(frozen=True)
-class Header:
-    """The header of an npy file."""
-
-    shape: tuple[int, ...]
-    dtype: NumPyDType
-    columnwise: bool
-    offset: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the array."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def read_header(file: BinaryIO, name: str) -> Header:
-    """Read the header of an npy file; refuse arrays of anything but numbers and text."""
+    Arrays of anything but numbers and text are refused.
+    """
     form = np.lib.format
     readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
-    try:
+    with reading(name, "a NumPy file", "save whole, plain arrays of numbers"):
         shape, columnwise, dtype = readers[form.read_magic(file)](file)
-    except _DAMAGED_NUMPY as error:
-        raise unreadable_error(name, error) from error
-    if dtype.hasobject:
-        raise unreadable_error(name, "it holds Python objects")
-    if dtype.kind not in "fiubUS" or not dtype.itemsize or is_long(dtype):
-        raise unreadable_error(name, f"its dtype is {dtype}")
-    if any(type(size) is not int or size < 0 for size in shape):
-        raise unreadable_error(name, f"its shape is {shape}")
-    return Header(shape, dtype, columnwise, file.tell())
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        if dtype.kind not in "fiubUS" or not dtype.itemsize or is_long(dtype):
+            raise ValueError(f"its dtype is {dtype}")
+        if any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(f"its shape is {shape}")
+    return shape, dtype, columnwise
 
 
 def is_long(dtype: NumPyDType) -> bool:
     """Whether numbers are longer than doubles: how long depends on the machine."""
     return dtype.kind == "f" and dtype.itemsize > 8
-
-
-def unreadable_error(name: str, why: object) -> InputError:
-    """Return the error for a file that is not a complete array."""
-    reason = first_line(why) if isinstance(why, BaseException) else why
-    return InputError(
-        name,
-        f"cannot be read as a NumPy file ({reason})",
-        "save whole, plain arrays of numbers",
-    )
-
-
-def read_array(file: BinaryIO, name: str) -> NumPyArray:
-    """Read an array, unless it is larger than the limit."""
-    start = file.tell()
-    check_size(name, read_header(file, name).size)
-    file.seek(start)
-    try:
-        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-    except _DAMAGED_NUMPY as error:
-        raise unreadable_error(name, error) from error
 
 
 class NpyFile(ArrayFile):
@@ -259,31 +207,31 @@ class NpyFile(ArrayFile):
     def __init__(self, file: InputFile) -> None:
         super().__init__(file)
         with file.open() as opened:
-            self._header = read_header(opened, self.path)
-            size = opened.seek(0, os.SEEK_END) - self._header.offset
-        if size < self._header.size:
-            reason = f"it is truncated: {size:,} bytes instead of {self._header.size:,}"
-            raise unreadable_error(self.path, reason)
-
-    @property
-    def stored(self) -> Mapping[str, tuple[tuple[int, ...], NumPyDType]]:
-        """The shape and the dtype of the array."""
-        return {"array": (self._header.shape, self._header.dtype)}
+            shape, dtype, self._columnwise = read_header(opened, self.path)
+            self._offset = opened.tell()
+            size = opened.seek(0, os.SEEK_END) - self._offset
+        self.stored["array"] = shape, dtype
+        if size < (expected := _bytes(shape, dtype)):
+            raise InputError(
+                self.path,
+                f"is truncated: it has {size:,} bytes of its array instead of {expected:,}",
+                "write it again",
+            )
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> NumPyArray:
         """Return the array, or some rows of it."""
-        (rows, *width), dtype, offset = self._header.shape, self._header.dtype, self._header.offset
+        (rows, *width), dtype = self.stored[key]
         count = (rows if stop is None else min(stop, rows)) - start
         columns = math.prod(width)
-        check_size(self.path, count * columns * dtype.itemsize)
+        check_size(self.path, _bytes((count, columns), dtype))
         with self._file.open() as file:
-            if self._header.columnwise and width:
+            if self._columnwise and width:
                 values = np.empty((count, columns), dtype)
                 for column in range(columns):
-                    file.seek(offset + (column * rows + start) * dtype.itemsize)
+                    file.seek(self._offset + (column * rows + start) * dtype.itemsize)
                     values[:, column] = _read_numbers(file, dtype, count)
                 return values
-            file.seek(offset + start * columns * dtype.itemsize)
+            file.seek(self._offset + start * columns * dtype.itemsize)
             return _read_numbers(file, dtype, count * columns).reshape(count, *width)
 
 
@@ -300,61 +248,45 @@ class NpzFile(ArrayFile):
     format = "npz"
     in_memory = True
 
-    def __init__(self, file: InputFile) -> None:
+    def __init__(self, file: InputFile, members: Sequence[str]) -> None:
         super().__init__(file)
         self._read: dict[str, NumPyArray] = {}
-        self._headers: dict[str, Header] = {}
         refused: dict[str, InputError] = {}
-        for member in self._with_archive(lambda archive: archive.namelist(), "archive"):
-            if member.endswith(".npy"):
-                key = member.removesuffix(".npy")
-                try:
-                    self._headers[key] = self._member(key, read_header)
-                except InputError as error:
-                    refused[key] = error
-        if not self._headers and not refused:
+        for member in members:
+            key = member.removesuffix(".npy")
+            if key == member:
+                continue
+            try:
+                with self._member(key) as opened:
+                    self.stored[key] = read_header(opened, self._where(key))[:2]
+            except InputError as error:
+                refused[key] = error
+        if not self.stored and not refused:
             raise InputError(
                 self.path,
                 "is a zip archive without arrays",
                 "pass an npz file that numpy.savez wrote, or a file of another format",
             )
         # Python objects under a name we do not need, such as fold names, do no harm.
-        has_matrix = any(len(header.shape) == 2 for header in self._headers.values())
         for key, refusal in refused.items():
-            if not has_matrix or key in (*LABEL_NAMES, *CLASS_NAMES):
+            if not self.matrices or key in (*LABEL_NAMES, *CLASS_NAMES):
                 raise refusal
-
-    @property
-    def stored(self) -> Mapping[str, tuple[tuple[int, ...], NumPyDType]]:
-        """The shape and the dtype of each array."""
-        return {key: (header.shape, header.dtype) for key, header in self._headers.items()}
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> NumPyArray:
         """Return an array, or some rows of it."""
         if key not in self._read:
-            self._read[key] = self._member(key, read_array)
+            check_size(self._where(key), _bytes(*self.stored[key]))
+            with self._member(key) as opened:
+                self._read[key] = np.lib.format.read_array(opened, allow_pickle=False)
         return self._read[key][start:stop]
 
-    def _member(self, key: str, read: Callable[[Any, str], Any]) -> Any:
-        def work(archive: zipfile.ZipFile) -> Any:
-            with archive.open(f"{key}.npy") as file:
-                return read(file, f"{self.path} ({key})")
+    def _where(self, key: str) -> str:
+        return f"{self.path} ({key})"
 
-        return self._with_archive(work, f"key {key!r}")
-
-    def _with_archive(self, work: Callable[[zipfile.ZipFile], Any], what: str) -> Any:
-        try:
-            with self._file.open() as file, zipfile.ZipFile(file) as archive:
-                return work(archive)
-        except InputError:
-            raise
-        except _DAMAGED_NUMPY as error:
-            raise InputError(
-                self.path,
-                f"is damaged, encrypted or not an npz file: its {what} cannot be read "
-                f"({first_line(error)})",
-                "save plain arrays of numbers with numpy.savez, one column per class",
-            ) from error
+    @contextmanager
+    def _member(self, key: str) -> Iterator[Any]:
+        with _archive(self._file, self._where(key)) as archive, archive.open(f"{key}.npy") as file:
+            yield file
 
 
 def npy_header(dtype: NumPyDType, rows: int, classes: int) -> bytes:
@@ -371,8 +303,6 @@ def npy_header(dtype: NumPyDType, rows: int, classes: int) -> bytes:
 
 # How a collection of text begins: signature, version, three reserved bytes.
 _COLLECTION = b"GCOL\x01\x00\x00\x00"
-# What h5py raises for damaged files.
-_DAMAGED_HDF5 = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError)
 
 
 class Hdf5File(ArrayFile):
@@ -394,35 +324,28 @@ class Hdf5File(ArrayFile):
 
     format = "hdf5"
 
-    @cached_property
-    def stored(self) -> Mapping[str, tuple[tuple[int, ...], NumPyDType]]:
-        """The shape and the dtype of each data set."""
-        described: dict[str, tuple[tuple[int, ...], NumPyDType]] = {}
+    def __init__(self, file: InputFile) -> None:
+        super().__init__(file)
 
         def add(path: str, entry: Any) -> None:
             if _is_supported(entry):
-                described[path] = entry.shape, entry.dtype
+                self.stored[path] = entry.shape, entry.dtype
 
-        self._with_file(lambda file: file.visititems(add), "table of contents")
-        return described
+        with self._opened(self.path) as opened:
+            opened.visititems(add)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> NumPyArray:
         """Return a data set, or some rows of it."""
-        shape, dtype = self.stored[key]
+        where, (shape, dtype) = f"{self.path} ({key})", self.stored[key]
         count = (shape[0] if stop is None else min(stop, shape[0])) - start
-        check_size(f"{self.path} ({key})", count * math.prod(shape[1:]) * dtype.itemsize)
+        check_size(where, _bytes((count, *shape[1:]), dtype))
         rows = slice(start, start + count)
-
-        def work(file: Any) -> NumPyArray:
-            entry = file[key]
-            if entry.dtype.kind not in "OS":
-                return np.asarray(entry[rows])
-            if entry.dtype.kind == "O":
+        with self._opened(where) as opened:
+            if dtype.kind not in "OS":
+                return np.asarray(opened[key][rows])
+            if dtype.kind == "O":
                 self._check_text_heaps()
-            return np.asarray(entry.asstr(errors="replace")[rows], dtype=np.str_)
-
-        values: NumPyArray = self._with_file(work, f"data set {key!r}")
-        return values
+            return np.asarray(opened[key].asstr(errors="replace")[rows], dtype=np.str_)
 
     def _check_text_heaps(self) -> None:
         """Raise on text storage in which libhdf5 would loop without end."""
@@ -431,24 +354,15 @@ class Hdf5File(ArrayFile):
                 data: Any = mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ)
             except OSError:  # not a file on the disk
                 data = plain.read()
-            if not all(
-                _entries_advance(data, match.start()) for match in re.finditer(_COLLECTION, data)
-            ):
+            places = (match.start() for match in re.finditer(_COLLECTION, data))
+            if not all(_entries_advance(data, place) for place in places):
                 raise ValueError("text storage with an entry of no size")
 
-    def _with_file(self, work: Callable[[Any], Any], what: str) -> Any:
+    @contextmanager
+    def _opened(self, where: str) -> Iterator[Any]:
         h5py = import_h5py()
-        try:
-            with self._file.open() as plain, h5py.File(plain, "r") as file:
-                return work(file)
-        except InputError:
-            raise
-        except _DAMAGED_HDF5 as error:
-            raise InputError(
-                self.path,
-                f"cannot be read as HDF5: its {what} is damaged ({first_line(error)})",
-                "it may be truncated: write it again",
-            ) from error
+        with reading(where, "HDF5"), self._file.open() as plain, h5py.File(plain, "r") as file:
+            yield file
 
 
 def _entries_advance(data: Any, start: int) -> bool:
@@ -474,9 +388,7 @@ def _is_supported(entry: Any) -> bool:
     h5py = import_h5py()
     if not isinstance(entry, h5py.Dataset) or not entry.shape:
         return False
-    if entry.is_virtual or entry.external:
-        return False
-    if is_long(entry.dtype):
+    if entry.is_virtual or entry.external or is_long(entry.dtype):
         return False
     return entry.dtype.kind in "fiub" or h5py.check_string_dtype(entry.dtype) is not None
 
@@ -492,157 +404,82 @@ def import_h5py() -> Any:
 
 # torch.
 
-# What torch raises for damaged and foreign archives.
-_DAMAGED_TORCH = (
-    pickle.UnpicklingError,
-    RuntimeError,
-    ValueError,
-    OSError,
-    EOFError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ImportError,
-    OverflowError,
-    zipfile.BadZipFile,
-)
-
 
 class TorchFile(ArrayFile):
-    """The tensors of a file, and its lists of strings; read whole."""
+    """The tensors of a file, and its lists of words or numbers; read whole.
+
+    Names are the keys of a dictionary, joined by slashes if nested; entries of a list are
+    numbered.  Only zip archives are read: the older format cannot be read without running it.
+    """
 
     format = "torch"
     in_memory = True
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(file)
-        arrays, words = read_tensors(file.name, file.open)
-        if not arrays:
-            raise InputError(file.name, "holds no tensors", "save tensors, or a dictionary of them")
-        self._arrays = {**arrays, **{key: np.array(text) for key, text in words.items()}}
-
-    @property
-    def stored(self) -> Mapping[str, tuple[tuple[int, ...], NumPyDType]]:
-        """The shape and the dtype of each tensor."""
-        return {key: (array.shape, array.dtype) for key, array in self._arrays.items()}
+        try:
+            import torch
+        except ImportError as error:
+            reason = "torch files need torch; install it with: pip install torch"
+            raise ImportError(reason) from error
+        hint = "save plain tensors, or a dictionary of them, with torch.save"
+        with file.open() as opened, reading(self.path, "tensors alone", hint):
+            with zipfile.ZipFile(opened) as archive:
+                check_size(self.path, sum(member.file_size for member in archive.infolist()))
+            opened.seek(0)
+            content = torch.load(opened, map_location="cpu", weights_only=True)
+        if isinstance(content, list | tuple):
+            content = dict(enumerate(content))
+        self._arrays: dict[str, NumPyArray] = {}
+        size = 0
+        for key, value in _entries(content):
+            where = f"{self.path} ({key})"
+            if isinstance(value, torch.Tensor):
+                with reading(where, "an array", "save a plain tensor of numbers, as float() makes"):
+                    # An expanded or sparse tensor takes far more memory than in the file.
+                    size += _tensor_bytes(value)
+                    check_size(where, size)
+                    self._arrays[key] = _array(value)
+            elif isinstance(value, list | tuple) and _are_plain(value):
+                self._arrays[key] = np.array(value)
+        if not any(isinstance(value, torch.Tensor) for _, value in _entries(content)):
+            raise InputError(self.path, "holds no tensors", hint)
+        self.stored = {key: (array.shape, array.dtype) for key, array in self._arrays.items()}
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> NumPyArray:
         """Return a tensor, or some rows of it."""
         return self._arrays[key][start:stop]
 
 
-def read_tensors(
-    name: str, opened: Callable[[], BinaryIO]
-) -> tuple[dict[str, NumPyArray], dict[str, tuple[str, ...]]]:
-    """Return the arrays of a file by name, and its lists of strings.
-
-    Names are the keys of a dictionary, joined by slashes if nested; entries of a list are
-    numbered.  Only zip archives are read: the older format cannot be read without running it.
-    """
-    torch = _import_torch()
-    try:
-        with opened() as file, zipfile.ZipFile(file) as archive:
-            check_size(name, sum(member.file_size for member in archive.infolist()))
-        with opened() as file:
-            stored = torch.load(file, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
-    except _DAMAGED_TORCH as error:
-        raise InputError(
-            name,
-            f"cannot be read as tensors alone ({_short_reason(error)})",
-            "save plain tensors, or a dictionary of them, with torch.save",
-        ) from error
-    arrays: dict[str, NumPyArray] = {}
-    words: dict[str, tuple[str, ...]] = {}
-    size = 0
-    for key, value in _entries(stored, "array"):
-        if isinstance(value, torch.Tensor):
-            where = f"{name} ({key})"
-            # An expanded or sparse tensor takes far more memory as an array than in the file.
-            size += _size(torch, value, where)
-            check_size(where, size)
-            arrays[key] = _array(torch, value, where)
-        elif _are_words(value):
-            words[key] = tuple(value)
-        elif isinstance(value, list | tuple) and value and _are_numbers(value):
-            arrays[key] = np.asarray(value)
-    return arrays, words
+def _entries(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what nested dictionaries hold, by name."""
+    if not isinstance(content, Mapping):
+        yield name or "array", content
+        return
+    for key, value in content.items():
+        yield from _entries(value, f"{name}/{key}" if name else str(key))
 
 
-def _entries(stored: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(stored, Mapping):
-        for key, value in stored.items():
-            inner = str(key)
-            nested = isinstance(value, Mapping)
-            yield from (
-                (f"{inner}/{key}" if nested else key, entry)
-                for key, entry in _entries(value, inner)
-            )
-    elif isinstance(stored, list | tuple) and not _are_words(stored) and not _are_numbers(stored):
-        yield from ((str(at), value) for at, value in enumerate(stored))
-    else:
-        yield name, stored
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Whether values are words, or numbers."""
+    kinds = set(map(type, values))
+    return bool(kinds) and (kinds == {str} or kinds <= {int, float, bool})
 
 
-def _are_words(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(entry, str) for entry in value)
-    )
+def _tensor_bytes(tensor: Any) -> int:
+    """Return the bytes of a tensor as an array; raise for one without plain values."""
+    for kind in ("meta", "quantized", "nested"):
+        if getattr(tensor, f"is_{kind}"):
+            raise TypeError(f"it is a {kind} tensor")
+    return int(tensor.numel() * max(tensor.element_size(), 4 if _is_short(tensor) else 1))
 
 
-def _are_numbers(value: Any) -> bool:
-    return all(isinstance(entry, int | float) for entry in value)
-
-
-def _size(torch: ModuleType, tensor: Tensor, where: str) -> int:
-    """Return the bytes of a tensor as an array; refuse a tensor without plain values."""
-    for what, is_unsupported in (
-        ("a meta tensor, which has no values", tensor.is_meta),
-        ("a quantized tensor", tensor.is_quantized),
-        ("a nested tensor", tensor.is_nested),
-    ):
-        if is_unsupported:
-            raise _not_plain_error(where, f"is {what}")
-    # NumPy has no floats of one byte; they are read as float32.
-    itemsize = max(4, tensor.element_size()) if _numpy_lacks_dtype(torch, tensor) else None
-    return int(tensor.numel()) * int(itemsize or tensor.element_size())
-
-
-def _numpy_lacks_dtype(torch: ModuleType, tensor: Tensor) -> bool:
+def _is_short(tensor: Any) -> bool:
     """Whether NumPy lacks a float dtype: bfloat16 and float8 are converted to float32."""
-    known = (torch.float16, torch.float32, torch.float64)
-    return bool(tensor.is_floating_point()) and tensor.dtype not in known
+    known = ("torch.float16", "torch.float32", "torch.float64")
+    return bool(tensor.is_floating_point()) and str(tensor.dtype) not in known
 
 
-def _array(torch: ModuleType, tensor: Tensor, where: str) -> NumPyArray:
-    try:
-        plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
-        return np.asarray((plain.float() if _numpy_lacks_dtype(torch, plain) else plain).numpy())
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        raise _not_plain_error(
-            where, f"cannot be read as an array ({_short_reason(error)})"
-        ) from error
-
-
-def _not_plain_error(where: str, reason: str) -> InputError:
-    return InputError(where, reason, "save a plain tensor of numbers, as tensor.float() returns")
-
-
-def _short_reason(error: BaseException) -> str:
-    """Return the reason of an error without torch's long advice."""
-    text = str(error)
-    mark = "WeightsUnpickler error:"
-    reason = text.partition(mark)[2].strip() if mark in text else text
-    return first_line(Exception(reason)).split(". Please")[0][:200]
-
-
-def _import_torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError("torch files need torch; install it with: pip install torch") from error
-    return torch
+def _array(tensor: Any) -> NumPyArray:
+    plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
+    return np.asarray((plain.float() if _is_short(plain) else plain).numpy())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,28 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from cordcal._errors import InputError
-from cordcal.files.disk import InputFile, check_size, first_line, limit
-from cordcal.files.table_files import TableFile, check_names
+from cordcal.files.disk import InputFile, check_size, limit, reading
+from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import decoded, size_of, without_views
 
 # Arrow decodes this many bytes at a time; it needs several times the memory.
 SLICE_BYTES = 2**22
 # Rows that are decoded to learn how long text is.
 _PROBE_ROWS = 16
-
-
-@contextmanager
-def _readable(path: str, format: str) -> Iterator[None]:
-    """Turn errors of Arrow in the block into an `InputError`."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            path,
-            f"cannot be read as {format} ({first_line(error)})",
-            "it may be truncated: write it again",
-        ) from error
 
 
 class ParquetFile(TableFile):
@@ -44,14 +29,14 @@ class ParquetFile(TableFile):
 
     def __init__(self, file: InputFile) -> None:
         self.path, self._file = file.name, file
-        with _readable(self.path, "Parquet"), self._open() as opened:
+        with reading(self.path, "Parquet"), self._open() as opened:
             self.schema = _checked_schema(self.path, opened.schema_arrow)
             self.rows = opened.metadata.num_rows
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some columns, or all, in slices of a few megabytes."""
         wanted = list(self.schema.names if columns is None else columns)
-        with _readable(self.path, "Parquet"), self._open() as opened:
+        with reading(self.path, "Parquet"), self._open() as opened:
             for group in range(opened.num_row_groups):
                 if not opened.metadata.row_group(group).num_rows:
                     continue
@@ -106,7 +91,7 @@ class FeatherFile(TableFile):
 
     def __init__(self, file: InputFile) -> None:
         self.path, self._file = file.name, file
-        with _readable(self.path, "Feather"):
+        with reading(self.path, "Feather"):
             with self._open(None) as reader:
                 self.schema = _checked_schema(self.path, reader.schema)
             self._batches = record_batches(file)
@@ -116,7 +101,7 @@ class FeatherFile(TableFile):
         """Yield some columns, or all, in slices of a few megabytes."""
         wanted = list(self.schema.names if columns is None else columns)
         fields = [self.schema.get_field_index(name) for name in wanted]
-        with _readable(self.path, "Feather"), self._open(fields) as reader:
+        with reading(self.path, "Feather"), self._open(fields) as reader:
             for at, size in enumerate(self._batches.bytes):
                 check_size(self.path, size + self._batches.dictionaries)
                 batch = reader.get_batch(at)

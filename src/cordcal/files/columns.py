@@ -7,11 +7,12 @@ else is refused with the patterns that would fit.
 
 from __future__ import annotations
 
-import codecs
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Literal
 
 from cordcal._errors import InputError
@@ -69,8 +70,8 @@ class TextOptions:
             raise InputError("decimal", f"is {self.decimal!r}", "write a point or a comma")
         if self.encoding is not None:
             try:
-                codecs.lookup(self.encoding)
-            except LookupError:
+                "".encode(self.encoding)  # refuses codecs of bytes, such as base64, too
+            except (LookupError, UnicodeError):
                 raise InputError(
                     "encoding", f"is {self.encoding!r}", "write utf-16, cp1252 or the like"
                 ) from None
@@ -131,6 +132,8 @@ class ColumnSpec:
         Other keys or columns to read with each row.
     groups : str or None
         The key or column of each row's group, read in the same way.
+    ids : str or None
+        The identifiers of the rows, which another file of the same rows has, too.
     others : tuple of (str, str)
         Options and the columns that they name, which are not scores.
     """
@@ -149,13 +152,13 @@ class ColumnSpec:
     chosen: ScoreColumns | None = None
     context: tuple[str, ...] = ()
     groups: str | None = None
+    ids: str | None = None
     others: tuple[tuple[str, str], ...] = ()
 
     @property
     def beside(self) -> tuple[str, ...]:
         """The keys or columns to read next to the scores."""
-        groups = () if self.groups is None else (self.groups,)
-        return tuple(dict.fromkeys([*self.context, *groups]))
+        return tuple(dict.fromkeys([*self.context, *filter(None, (self.groups, self.ids))]))
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -188,7 +191,18 @@ def is_other_column(heading: str) -> bool:
     [True, True, True, False, False]
     """
     lower = heading.lower()
-    return lower in _NOT_SCORES or _IDENTIFIER.fullmatch(heading) is not None or lower == "id"
+    return lower in _NOT_SCORES or is_identifier(heading)
+
+
+def is_identifier(heading: str) -> bool:
+    """Whether a heading names identifiers of rows.
+
+    Examples
+    --------
+    >>> [is_identifier(name) for name in ("ID", "userId", "row_id", "idea")]
+    [True, True, True, False]
+    """
+    return heading.lower() == "id" or _IDENTIFIER.fullmatch(heading) is not None
 
 
 def is_number(cell: str) -> bool:
@@ -345,15 +359,30 @@ def _by_name(
     if spec.classes is None or not has_header:
         return None
     missing = [name for name in spec.classes if name not in headings]
+    patterns = _patterns_of(headings, spec.classes)
+    if not missing and patterns and not are_default_names(spec.classes):
+        return InputError(
+            where,
+            f"has the classes of {spec.classes_in} as {patterns[0]} and by their bare names",
+            "choose with {option}",
+            option=("columns", patterns[0]),
+        )
     if not missing:
         names = set(spec.classes)
         chosen = {name: name for name in headings if name in names}
         return ScoreColumns("scores", tuple(chosen), tuple(chosen))
-    patterns = _patterns_of(headings, spec.classes)
     if len(patterns) == 1:
-        chosen = matching(patterns, headings)
-        names = set(spec.classes)
-        chosen = {heading: name for heading, name in chosen.items() if name in names}
+        prefix = patterns[0].partition("*")[0]
+        if all(name.isdecimal() for name in spec.classes):
+            others = {name for name in _candidates(types) if name[len(prefix) :].isdecimal()}
+        else:
+            others = set(_candidates(types)) if prefix.endswith(tuple(_SEPARATORS)) else set()
+        # A class that only the file has is one of them, so that it is refused.
+        chosen = {
+            heading: name
+            for heading, name in matching(patterns, headings).items()
+            if name in spec.classes or heading in others
+        }
         return ScoreColumns("scores", tuple(chosen), tuple(chosen.values()))
     if len(patterns) > 1:
         return InputError(
@@ -468,15 +497,15 @@ def shared_prefix(names: Sequence[str]) -> str | None:
     """
     if len(names) < 2:
         return None
-    first, last = min(names), max(names)
-    length = next(
-        (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None
-    )
-    common = first[: len(first) if length is None else length].rstrip("0123456789")
+    common = os.path.commonprefix(list(names)).rstrip("0123456789")  # noqa: RUF071 - as meant
     if common and all(name[len(common) :].isdecimal() for name in names):
         return common
-    cut = max(common.rfind(mark) for mark in _SEPARATORS) + 1
-    return common[:cut] if cut and all(len(name) > cut for name in names) else None
+    common = _until_separator(common)
+    return common if common and common not in names else None
+
+
+def _until_separator(name: str) -> str:
+    return name[: max(name.rfind(mark) for mark in _SEPARATORS) + 1]
 
 
 def _unclear(candidates: Sequence[str], where: str, listed: str) -> InputError:
@@ -489,8 +518,7 @@ def _unclear(candidates: Sequence[str], where: str, listed: str) -> InputError:
         )
     groups: dict[str, list[str]] = {}
     for name in candidates:
-        cut = max(name.rfind(mark) for mark in _SEPARATORS) + 1
-        groups.setdefault(name[:cut] or name.rstrip("0123456789"), []).append(name)
+        groups.setdefault(_until_separator(name) or name.rstrip("0123456789"), []).append(name)
     fitting = [f"{prefix}*" for prefix, names in groups.items() if len(names) > 1 and prefix]
     proposal = fitting[0] if fitting else ",".join(candidates)
     return InputError(
@@ -518,23 +546,18 @@ def _output_columns(types: Mapping[str, ColumnType], kind: str) -> ScoreColumns 
     written = _columns_of_apply(list(types))
     if not written:
         return None
-    runs: list[list[str]] = []
-    for name in written[written.index("confidence") + 1 :]:
-        if types[name] != "float":
-            continue
-        if runs and _prefix(name) and _prefix(name) == _prefix(runs[-1][0]):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    runs = [run for run in runs if len(run) > 1]
+    behind = [name for name in written[written.index("confidence") + 1 :] if types[name] == "float"]
+    runs = [(prefix, list(run)) for prefix, run in groupby(behind, _first_part) if prefix]
+    runs = [(prefix, run) for prefix, run in runs if len(run) > 1]
     if kind == "direct":
-        runs = [run for run in runs if _prefix(run[0]) == "direct_"] or runs[:1]
+        runs.sort(key=lambda run: run[0] != "direct_")
     if not runs:
         return None
-    names = tuple(name.removeprefix(_prefix(name)) for name in runs[0])
-    return ScoreColumns(OUTPUT, tuple(runs[0]), None if are_default_names(names) else names)
+    prefix, columns = runs[0]
+    return replace(_scores({name: name.removeprefix(prefix) for name in columns}), key=OUTPUT)
 
 
-def _prefix(name: str) -> str:
+def _first_part(name: str) -> str:
+    """Return a name up to its first separator; empty if it has none."""
     cut = next((at for at, mark in enumerate(name) if mark in _SEPARATORS), -1)
     return name[: cut + 1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cordcal._numeric.types import Kind, NumPyArray, Vector
 from cordcal._validation.context import context_argument, is_present
 from cordcal._validation.scores import original_probabilities
 from cordcal.files.columns import MISSING, ColumnSpec, TextOptions, is_number
-from cordcal.files.disk import LIMIT, check_size
+from cordcal.files.disk import LIMIT, Parts, check_size
 from cordcal.files.scores import Scores, open_with_spec
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SecondOpinion:
 
     def scores_of(self, ids: Sequence[str | None], kind: Kind) -> NumPyArray:
         """Return the scores of some rows, of a kind; NaN in rows that the file does not have."""
-        scores, places = self._read.scores, self._read.places
+        scores, places = self._read
         at = np.array([-1 if row is None else places.get(row, -1) for row in ids], dtype=np.intp)
         values = np.full((len(at), scores.values.shape[1]), np.nan)
         present = at >= 0
@@ -72,11 +72,12 @@ class SecondOpinion:
 
     def check_ids(self, ids: Sequence[str | None], path: str) -> None:
         """Refuse identifiers of which the file has none; ``path`` is the file that they are in."""
-        if any(row in self._read.places for row in ids):
+        _, places = self._read
+        if any(row in places for row in ids):
             return
-        own, known = next(filter(None, ids), None), next(iter(self._read.places), None)
+        own, known = next(filter(None, ids), None), next(iter(places), None)
         raise InputError(
-            self._read.paths[0],
+            self.paths[0],
             f"has none of the ids of {path}: {self.id_column} is {known!r} here and {own!r} there, "
             "for example",
             "name the column of the same ids in both files with {option}",
@@ -88,12 +89,13 @@ class SecondOpinion:
         self._read  # noqa: B018 - cached
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> tuple[str, ...]:
         """The files."""
-        return self._read.paths
+        return Parts.of(self.path).files
 
     @cached_property
-    def _read(self) -> _Read:
+    def _read(self) -> tuple[Scores, dict[str, int]]:
+        """The scores, and the row of each identifier."""
         spec = ColumnSpec(
             classes=self.classes,
             text=self.text,
@@ -125,13 +127,7 @@ class SecondOpinion:
                     rows=[row],
                 )
             places[key] = row
-        return _Read(scores, places, file.paths)
-
-
-class _Read(NamedTuple):
-    scores: Scores
-    places: dict[str, int]
-    paths: list[str]
+        return scores, places
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import secrets
 import stat
 import sys
 import time
-import zipfile
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,13 +44,9 @@ _DEFAULT_LIMIT = 4 * 2**30
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-class NoRows(InputError):
-    """A file that is empty, which is fine for one of several parts."""
-
-
-def no_rows(path: str) -> NoRows:
+def no_rows(path: str) -> InputError:
     """Return the error for a file without rows."""
-    return NoRows(path, "has no rows", "pass at least one")
+    return InputError(path, "has no rows", "pass at least one")
 
 
 def check_local(path: str | os.PathLike[str]) -> None:
@@ -124,43 +119,6 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     return file.name, file.read()
 
 
-# The number of Zstandard in zip archives, which Python's own module reads from 3.14 on.
-_ZIP_ZSTD = 93
-
-
-def read_zip(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Return the members of a zip archive, also those that Zstandard compressed."""
-    file = InputFile.from_path(path)
-    members: dict[str, bytes] = {}
-    try:
-        with file.open() as stream, zipfile.ZipFile(stream) as archive:
-            check_size(file.name, sum(member.file_size for member in archive.infolist()))
-            for member in archive.infolist():
-                if member.compress_type != _ZIP_ZSTD:
-                    members[member.filename] = archive.read(member)
-                    continue
-                import pyarrow as pa
-
-                stream.seek(member.header_offset + 26)
-                skipped = sum(int.from_bytes(stream.read(2), "little") for _ in range(2))
-                stream.seek(skipped, os.SEEK_CUR)
-                packed = pa.BufferReader(stream.read(member.compress_size))
-                try:
-                    data = pa.CompressedInputStream(packed, "zstd").read(member.file_size)
-                except OSError as error:  # pyarrow's error of damaged data
-                    raise zipfile.BadZipFile(str(error)) from error
-                if zlib.crc32(data) != member.CRC:
-                    raise zipfile.BadZipFile(f"{member.filename} is damaged")
-                members[member.filename] = data
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            file.name, f"cannot be read as an archive ({first_line(error)})", "copy it again"
-        ) from error
-    return members
-
-
 def check_size(name: str, size: int) -> None:
     """Refuse to read more than the limit at once."""
     max_bytes = limit()
@@ -183,8 +141,23 @@ def limit() -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error message."""
-    return str(error).split("\n", 1)[0].rstrip(".")
+    """Return the first line of an error message, without the long advice of torch."""
+    text = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+    return text.split("\n", 1)[0].split(". Please")[0][:200].rstrip(".")
+
+
+@contextmanager
+def reading(
+    where: str, format: str, hint: str = "it may be truncated: write it again"
+) -> Iterator[None]:
+    """Turn what a library raises for a damaged or foreign file into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"cannot be read as {format} ({first_line(error)})"
+        raise InputError(where, reason, hint) from error
 
 
 # Several files.
@@ -229,16 +202,12 @@ class Parts:
             return cls(name, (name,)) if files is None else cls(name, tuple(files), root_of(name))
         if "-" in names:
             raise InputError("-", "is stdin, next to other files", "pass stdin alone, or files")
-        several = [
-            file
-            for name, files in zip(names, found, strict=True)
-            for file in ([name] if files is None else files)
-        ]
-        places = [os.path.realpath(file) for file in several]
-        if len(set(places)) < len(places):
-            pairs = zip(several, places, strict=True)
-            twice = next(file for file, place in pairs if places.count(place) > 1)
-            raise InputError(twice, "is listed twice", "pass each file once")
+        pairs = zip(names, found, strict=True)
+        several = [file for name, files in pairs for file in (files or [name])]
+        places = Counter(map(os.path.realpath, several))
+        for file in several:
+            if places[os.path.realpath(file)] > 1:
+                raise InputError(file, "is listed twice", "pass each file once")
         root = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in several])
         return cls(f"{names[0]} (and {len(names) - 1} more)", tuple(several), os.path.relpath(root))
 
@@ -268,27 +237,20 @@ def parts_of(path: str) -> list[str] | None:
     if path == "-" or Path(path).is_file():
         return None
     check_local(path)
-    if Path(path).is_dir():
-        candidates = [file for file in Path(path).rglob("*") if _is_part(file, path)]
-        for file in candidates:
-            if file.is_symlink() and file.is_dir():
-                raise InputError(
-                    os.fspath(file),
-                    "is a link to a folder, which is not followed",
-                    "move its files here, or name all parts with a pattern",
-                )
-    elif glob.has_magic(path):
-        root = root_of(path)
-        matches = map(Path, glob.glob(path, recursive=True))
-        candidates = [file for file in matches if _is_part(file, root)]
-    else:
+    is_folder = Path(path).is_dir()
+    if not is_folder and not glob.has_magic(path):
         return None
+    found = Path(path).rglob("*") if is_folder else map(Path, glob.glob(path, recursive=True))
+    candidates = [file for file in found if _is_part(file, root_of(path))]
+    for file in filter(Path.is_symlink, candidates):
+        if not file.exists():
+            reason = "is a link to a file that does not exist"
+            raise InputError(os.fspath(file), reason, "restore or remove it")
+        if is_folder and file.is_dir():
+            reason = "is a link to a folder, which is not followed"
+            hint = "move its files here, or name all parts with a pattern"
+            raise InputError(os.fspath(file), reason, hint)
     files = [file for file in candidates if file.is_file()]
-    for file in candidates:
-        if file.is_symlink() and not file.exists():
-            raise InputError(
-                os.fspath(file), "is a link to a file that does not exist", "restore or remove it"
-            )
     if not files:
         raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
     suffixes = sorted({file.suffix.lower() or "none" for file in files})
@@ -360,7 +322,7 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-def open_private(path: Path, *, new: bool = False) -> int:
+def open_private(path: Path, *, new: bool = False, mode: int = 0o600) -> int:
     """Open one of our hidden files for reading and writing; create it if it does not exist.
 
     Others who can write to the folder may have put a link there: links are not followed.
@@ -368,7 +330,7 @@ def open_private(path: Path, *, new: bool = False) -> int:
     flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW | _BINARY | (os.O_EXCL if new else 0)
     if path.is_symlink():  # for systems without the flag
         raise _not_regular_error(path)
-    handle = os.open(path, flags, 0o600)
+    handle = os.open(path, flags, mode)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
@@ -449,7 +411,8 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
     ['note.txt']
     """
     target = target_of(path)
-    check_free(target, overwrite=overwrite)
+    if not overwrite and target.exists():
+        raise _name_taken_error(target)
     _remove_orphans(target)
     with naming(target), _temporary_file(target) as temporary:
         yield temporary
@@ -472,12 +435,6 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def check_free(target: Path, *, overwrite: bool) -> None:
-    """Raise if a file of that name exists and may not be replaced."""
-    if not overwrite and target.exists():
-        raise _name_taken_error(target)
-
-
 def _name_taken_error(target: Path) -> InputError:
     hint = "pass {option} to replace it"
     return InputError(str(target), "exists already", hint, option=("overwrite", "True"))
@@ -487,7 +444,8 @@ def publish(temporary: Path, target: Path, *, overwrite: bool) -> None:
     """Sync a complete file to the disk and rename it to its target."""
     with temporary.open("r+b") as file:
         os.fsync(file.fileno())
-    temporary.chmod(_mode_of(target))
+    with suppress(FileNotFoundError):
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode))
     if overwrite:
         temporary.replace(target)
     else:
@@ -511,27 +469,6 @@ def _rename_if_free(temporary: Path, target: Path) -> None:
         temporary.unlink()
 
 
-def _mode_of(target: Path) -> int:
-    """Return the permissions of the existing file, or those of a new file."""
-    with suppress(FileNotFoundError):
-        return stat.S_IMODE(target.stat().st_mode)
-    return _new_file_mode(target)
-
-
-def _new_file_mode(target: Path) -> int:
-    """Return the permissions of a new file in the folder.
-
-    The umask can only be read by setting it, for all threads, and ACLs of the folder count, too.
-    """
-    name = _temporary_name(target)
-    handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        return stat.S_IMODE(os.fstat(handle).st_mode)
-    finally:
-        os.close(handle)
-        name.unlink(missing_ok=True)
-
-
 def _sync_folder(folder: Path) -> None:
     """Sync a folder to the disk, where the system allows it."""
     with suppress(OSError):
@@ -544,8 +481,22 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _temporary_file(target: Path) -> Iterator[Path]:
-    """Create an empty file next to ``target``, locked while it is in use."""
-    name, handle = _create_temporary(target)
+    """Create an empty file next to ``target``, locked while it is in use.
+
+    It has the permissions of a new file, or is private until it gets those of the file that it
+    replaces.
+    """
+    mode = 0o600 if target.exists() else 0o666
+    while True:
+        name = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_MARK}{target.suffix}")
+        try:
+            handle = open_private(name, new=True, mode=mode)
+        except OSError as error:
+            raise _not_writable_error(target, error) from error
+        # Between the two steps another process may have taken it for an orphan.
+        if try_lock(handle) and name.exists():
+            break
+        os.close(handle)
     if not CAN_LOCK:
         os.close(handle)  # Windows cannot rename an open file
     try:
@@ -554,23 +505,6 @@ def _temporary_file(target: Path) -> Iterator[Path]:
         if CAN_LOCK:
             os.close(handle)
         name.unlink(missing_ok=True)
-
-
-def _temporary_name(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{_MARK}{target.suffix}")
-
-
-def _create_temporary(target: Path) -> tuple[Path, int]:
-    while True:
-        name = _temporary_name(target)
-        try:
-            handle = open_private(name, new=True)
-        except OSError as error:
-            raise _not_writable_error(target, error) from error
-        # Between the two steps another process may have taken it for an orphan.
-        if try_lock(handle) and name.exists():
-            return name, handle
-        os.close(handle)
 
 
 def _not_writable_error(target: Path, error: OSError) -> OSError:

@@ -1,4 +1,4 @@
-"""The loop of all work over files: read batches, compute on threads, yield results in order.
+"""The loops of all work over files: over batches on threads, and over parts on any machine.
 
 Rows that a computation refuses are named by file and row, or skipped and counted.
 """
@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, collect_warnings, raise_first, row_error, warn
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Classes, Kind, NumPyArray
+from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import NO_LABEL
 from cordcal._validation.scores import DROP, original_probabilities
-from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
+from cordcal.files.context import as_texts
+from cordcal.files.scores import Batch, ScoreFile, Scores
 
 OnError = Literal["stop", "skip"]
 Rows = tuple[Batch, ...]
@@ -30,6 +31,11 @@ Progress = Callable[[int, int | None], None]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+Open = Callable[[str], ScoreFile]
+"""Opens a part of an input."""
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Calls a function for each item, on any machine, and yields the results in order."""
 
 _NUMBER = re.compile(r"\d[\d.,e+-]*")
 
@@ -59,8 +65,7 @@ def process_batches(
 
     def work(rows: Rows) -> tuple[Result | None, Counter[str]]:
         errors = RowErrors(files, on_error)
-        accepted = errors.apply(rows, function)
-        return None if accepted is None else accepted[1], errors.counts
+        return errors.apply(rows, function), errors.counts
 
     try:
         yield from map_overlapped(read_batches(list(files.values()), progress), work)
@@ -88,11 +93,32 @@ def read_batches(files: Sequence[ScoreFile], progress: Progress | None = None) -
                 f"has {counts[other]:,} rows but {files[at].path} has more",
                 "both must hold the same rows",
             )
+        _check_ids(files, rows)  # type: ignore[arg-type]
         if progress is not None:
             progress(done, files[0].rows)
         done = counts[0]
         yield rows  # type: ignore[misc]
         del rows
+
+
+def _check_ids(files: Sequence[ScoreFile], rows: Rows) -> None:
+    """Refuse two files whose rows have other identifiers."""
+    name = files[0].ids
+    if name is None or len(files) == 1:
+        return
+    first, second = (batch.context[name] for batch in rows)
+    if np.array_equal(first, second):
+        return
+    for at, (one, other) in enumerate(zip(as_texts(first), as_texts(second), strict=True)):
+        if one != other:
+            place, row = files[1].place(int(rows[1].numbers[at]))
+            raise InputError(
+                place,
+                f"has other rows than {files[0].path}, or in another order",
+                "bring both files into one order, or leave the column out of one of them",
+                rows=[row],
+                detail=f"has {other!r} in the column {name!r}, unlike {one!r} in {files[0].path}",
+            )
 
 
 def original_and_prediction(
@@ -127,8 +153,8 @@ class RowErrors:
         self.files, self.on_error = files, on_error
         self.counts: Counter[str] = Counter()
 
-    def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> tuple[Rows, Result] | None:
-        """Return the rows that a function accepts and its result; None if it accepts none.
+    def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> Result | None:
+        """Return a function's result for the rows that it accepts; None if it accepts none.
 
         All rows that are refused for one reason are dropped together, so the function runs
         once for each reason and once for the other rows, however many rows are bad.
@@ -136,10 +162,10 @@ class RowErrors:
         while len(rows[0]):
             try:
                 self._check_labels(rows)
-                return rows, function(rows)
+                return function(rows)
             except InputError as error:
                 accepted = self._accepted(error, rows[0])
-            rows = tuple(batch.where(accepted) for batch in rows)
+            rows = tuple(batch.take(accepted) for batch in rows)
         return None
 
     def _check_labels(self, rows: Rows) -> None:
@@ -169,7 +195,7 @@ class RowErrors:
         return accepted
 
 
-def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
+def read_valid_rows(file: ScoreFile) -> tuple[Scores, Counter[str]]:
     """Read the rows that are probabilities or logits, and count the others by what is wrong.
 
     Parameters
@@ -180,24 +206,22 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     Returns
     -------
     scores : Scores
-        The valid rows, in their order.
-    rows : ndarray of int
-        Their numbers in the file.
+        The valid rows, in their order, with their numbers in the file.
     skipped : Counter
         How many rows were skipped, by reason.
     """
 
-    def check(rows: Rows) -> None:
+    def checked(rows: Rows) -> Batch:
         original_probabilities(rows[0].values, file.kind)
+        return rows[0]
 
     file = file.with_unlabelled_rows()
     errors = RowErrors({"scores": file}, "skip")
-    accepted = (errors.apply((batch,), check) for batch in file)
-    batches = [rows[0] for rows, _ in filter(None, accepted)]
+    accepted = (errors.apply((batch,), checked) for batch in file)
+    batches = [batch for batch in accepted if batch is not None]
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
-    whole = concat_batches(batches)
-    return file.as_scores(whole), whole.numbers, errors.counts
+    return file.as_scores(Batch.concat(batches, file.dtype)), errors.counts
 
 
 def map_overlapped(
@@ -273,3 +297,24 @@ class _WarnOnce:
                 self._seen.add(words)
                 warn(message)
         return result
+
+
+# Parts.
+
+
+def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Run the work in this process, one item after the other."""
+    return map(function, items)
+
+
+def pair_parts(files: Sequence[ScoreFile]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the names of the parts, and the files of each as absolute paths."""
+    parts = [file.parts.files for file in files]
+    names = [file.parts.relative for file in files]
+    if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
+        raise InputError(
+            files[0].path,
+            f"and {files[1].path} have parts with different names",
+            "give the parts of the same rows the same names",
+        )
+    return names[0], [tuple(map(os.path.abspath, paths)) for paths in zip(*parts, strict=True)]

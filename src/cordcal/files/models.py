@@ -36,179 +36,190 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_threads(value: Any) -> bool:
-    return _is_count(value) and 1 <= value <= _MAX_THREADS
-
-
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+def _are_numbers(count: int) -> Callable[[Any], bool]:
+    def are_numbers(value: Any) -> bool:
+        return isinstance(value, list) and len(value) == count and all(map(_is_number, value))
+
+    return are_numbers
 
 
-def _is_interval(value: Any) -> bool:
-    """Whether a value is an estimate with the two ends of its interval."""
-    return isinstance(value, list) and len(value) == 3 and all(map(_is_number, value))
+def _is_class_count(value: Any) -> bool:
+    return _is_count(value) and value >= 2
 
+
+# An estimate with the two ends of its interval.
+_is_interval = _are_numbers(3)
 
 # How to check a field of a dataclass, by its declared type.
-_FIELD_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("count", _is_count),
-    "float": ("finite number", _is_number),
-    "bool": ("truth value", lambda value: isinstance(value, bool)),
-    "tuple[float, float]": ("pair of finite numbers", _is_range),
+_DECLARED: dict[str, Callable[[Any], bool]] = {
+    "int": _is_count,
+    "float": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "tuple[float, float]": _are_numbers(2),
 }
 
 
-class CheckedFields:
+class _Fields:
     """A JSON object of a model file, with checked access to its fields."""
 
     def __init__(self, file: str, values: Any, path: str = "") -> None:
         self.file, self.path = file, path
         if not isinstance(values, dict):
-            raise self.missing("fields", path or "body")
+            raise self.invalid(path or "body")
         self.values: dict[str, Any] = values
 
-    def missing(self, what: str, field: str) -> InputError:
+    def invalid(self, field: str) -> InputError:
         """Return the error for a field that is missing or invalid."""
-        return InputError(self.file, f"has no {what} in its field {field}", _HINT)
+        return InputError(self.file, f"has no valid value in its field {field}", _HINT)
 
-    def get(self, name: str, what: str, is_valid: Callable[[Any], bool]) -> Any:
+    def get(self, name: str, is_valid: Callable[[Any], bool]) -> Any:
         """Return a field for which ``is_valid`` is true."""
         value = self.values.get(name)
         if not is_valid(value):
-            raise self.missing(what, self.path + name)
+            raise self.invalid(self.path + name)
         return value
 
-    def record(self, name: str) -> CheckedFields:
+    def record(self, name: str) -> _Fields:
         """Return a field that is a JSON object."""
-        return CheckedFields(self.file, self.values.get(name), f"{self.path}{name}.")
+        return _Fields(self.file, self.values.get(name), f"{self.path}{name}.")
+
+    def records(self, name: str) -> list[_Fields]:
+        """Return a field that is a list of JSON objects."""
+        listed = self.get(name, lambda value: isinstance(value, list) and value != [])
+        return [
+            _Fields(self.file, values, f"{self.path}{name}.{at}.")
+            for at, values in enumerate(listed)
+        ]
+
+    def check_declared(self, dataclass: type[Any]) -> None:
+        """Check the fields that a dataclass declares."""
+        for field in fields(dataclass):
+            if str(field.type) in _DECLARED:
+                self.get(field.name, _DECLARED[str(field.type)])
+
+    def check_class_names(self, classes: int) -> None:
+        """Check the names, one for each class if there are any."""
+        names = self.values.get("class_names", "missing")
+        if names is not None and not (isinstance(names, list) and len(names) == classes):
+            raise self.invalid(f"{self.path}class_names")
 
 
-def check_cord(record: CheckedFields, tensors: Tensors) -> None:
+def _check_cord(record: _Fields, tensors: Tensors) -> None:
     """Check a CORD: one shared scalar per rank that it keeps, and its construction."""
     from cordcal.repair import Construction
 
-    preserve = record.get(
-        "preserve", "number of classes or 'ranking'", lambda x: x == "ranking" or _is_count(x)
-    )
+    preserve = record.get("preserve", lambda value: value == "ranking" or _is_count(value))
     if "threads" in record.values:
-        record.get("threads", f"number of threads up to {_MAX_THREADS}", _is_threads)
+        record.get("threads", lambda value: _is_count(value) and 1 <= value <= _MAX_THREADS)
     inner = record.record("construction")
-    levels = [inner]
-    if preserve != 1:
-        listed = inner.get("levels", "list of levels", lambda x: isinstance(x, list) and x != [])
-        levels = [
-            CheckedFields(record.file, values, f"{inner.path}levels.{at}.")
-            for at, values in enumerate(listed)
-        ]
+    levels = [inner] if preserve == 1 else inner.records("levels")
     for level in levels:
-        _check_dataclass_fields(level, Construction)
-    classes = levels[0].get("n_classes", "two classes or more", lambda x: x >= 2)
+        level.check_declared(Construction)
+    classes = levels[0].get("n_classes", _is_class_count)
     if len(levels) != (classes - 1 if preserve == "ranking" else preserve):
-        raise record.missing("level for each rank that is kept", f"{inner.path}levels")
+        raise record.invalid(f"{inner.path}levels")
     etas = [level.values["eta"] for level in levels]
-    eta = tensors.get("eta")
-    if eta is None or eta.dtype != np.float64 or eta.tolist() != etas:
-        raise record.missing("shared scalar of its construction", "eta")
-    _check_class_names(record, classes)
-    if "rule" in tensors:
-        _check_rule(record, tensors["rule"], classes if preserve == 1 else 0)
+    _check_repair(record, tensors, classes, "eta", etas)
+    if "rule" in tensors and preserve != 1:
+        raise record.invalid("rule")  # only one kept rank may have one
 
 
-def _check_class_names(record: CheckedFields, classes: int) -> None:
-    record.get(
-        "class_names",
-        f"list of {classes} class names",
-        lambda x: x is None or (isinstance(x, list) and len(x) == classes),
-    )
-
-
-def _check_rule(record: CheckedFields, weights: NumPyArray, classes: int) -> None:
-    """Check the weights of a prediction rule; only one kept rank may have one."""
-    valid = weights.shape == (classes,) and weights.dtype == np.float64
-    if not valid or not (np.isfinite(weights) & (weights > 0.0)).all():
-        raise record.missing(f"{classes} positive weights", "rule")
-
-
-def check_lift(record: CheckedFields, tensors: Tensors) -> None:
+def _check_lift(record: _Fields, tensors: Tensors) -> None:
     """Check a Lift: the parameters of its curve, and its construction."""
     from cordcal.repair import LiftConstruction
     from cordcal.repair.lift_rule import Curve
 
     inner = record.record("construction")
-    _check_dataclass_fields(inner, LiftConstruction)
-    inner.get("prefer", "preference", lambda x: x in ("confidence", "likelihood"))
-    curve = tensors.get("curve")
-    values = [inner.values[name] for name in Curve._fields]
-    if curve is None or curve.dtype != np.float64 or curve.tolist() != values:
-        raise record.missing("curve of its construction", "curve")
-    _check_class_names(record, inner.values["n_classes"])
-    if "rule" in tensors:
-        _check_rule(record, tensors["rule"], inner.values["n_classes"])
+    inner.check_declared(LiftConstruction)
+    inner.get("prefer", lambda value: value in ("confidence", "likelihood"))
+    curve = [inner.values[name] for name in Curve._fields]
+    _check_repair(record, tensors, inner.values["n_classes"], "curve", curve)
 
 
-def _check_dataclass_fields(record: CheckedFields, dataclass: type[Any]) -> None:
-    """Check that a record has the declared fields of a dataclass."""
-    for field in fields(dataclass):
-        if str(field.type) in _FIELD_CHECKS:
-            record.get(field.name, *_FIELD_CHECKS[str(field.type)])
+def _check_repair(
+    record: _Fields, tensors: Tensors, classes: int, name: str, constructed: list[float]
+) -> None:
+    """Check the parameters of a repair, its class names, and the weights of its rule."""
+    stored = tensors.get(name)
+    if stored is None or stored.dtype != np.float64 or stored.tolist() != constructed:
+        raise record.invalid(name)
+    record.check_class_names(classes)
+    rule = tensors.get("rule")
+    if rule is not None:
+        valid = rule.shape == (classes,) and rule.dtype == np.float64
+        if not valid or not (np.isfinite(rule) & (rule > 0.0)).all():
+            raise record.invalid("rule")
 
 
-def check_calibrator(record: CheckedFields, tensors: Tensors) -> None:
+def _check_calibrator(record: _Fields, tensors: Tensors) -> None:
     """Check a calibrator: known parameters, fitted values, and numeric tensors."""
     from cordcal.calibrators import calibrator_class
 
-    key = record.get("key", "calibrator's key", lambda x: isinstance(x, str))
+    key = record.get("key", lambda value: isinstance(value, str))
     known = calibrator_class(key)().get_params()
     for name in record.record("params").values:
         if name not in known:
-            raise record.missing(f"parameter of {key!r}", f"{record.path}params.{name}")
+            raise record.invalid(f"{record.path}params.{name}")
     fitted = record.record("fitted")
-    fitted.get("n_classes_", "number of classes", lambda x: _is_count(x) and x >= 2)
+    fitted.get("n_classes_", _is_class_count)
     own = dict(tensors)
-    if "members" in record.values:
-        own = _check_members(record, tensors)
+    for member in record.records("members") if "members" in record.values else ():
+        prefix = f"{member.values.get('key')}/"
+        _check_calibrator(member, _below(prefix, tensors))
+        own = {name: values for name, values in own.items() if not name.startswith(prefix)}
     for name in (*fitted.values, *own):
         if not (name.endswith("_") and name.isidentifier() and not name.startswith("_")):
-            raise record.missing("fitted value", fitted.path + name)
+            raise record.invalid(fitted.path + name)
     for name, values in own.items():
         if values.dtype.kind not in "fiub" or np.isnan(values).any():
-            raise record.missing("numbers", name)
+            raise record.invalid(name)
 
 
-def _check_members(record: CheckedFields, tensors: Tensors) -> dict[str, NumPyArray]:
-    """Check the members of a calibrator; return the tensors that belong to none of them."""
-    own = dict(tensors)
-    listed = record.get("members", "list of members", lambda x: isinstance(x, list) and x != [])
-    for at, values in enumerate(listed):
-        member = CheckedFields(record.file, values, f"{record.path}members.{at}.")
-        prefix = str(member.values.get("key")) + "/"
-        inner = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        check_calibrator(
-            member, {name.removeprefix(prefix): tensor for name, tensor in inner.items()}
-        )
-        own = {name: tensor for name, tensor in own.items() if name not in inner}
-    return own
-
-
-def check_preserving(record: CheckedFields, tensors: Tensors, prefix: str) -> None:
-    """Check a calibrator joined with a repair; ``prefix`` marks the calibrator's tensors."""
-    inner = {
+def _below(prefix: str, tensors: Tensors) -> Tensors:
+    """Return the tensors whose names have a prefix, without it."""
+    return {
         name.removeprefix(prefix): values
         for name, values in tensors.items()
         if name.startswith(prefix)
     }
+
+
+def _check_preserving(record: _Fields, tensors: Tensors) -> None:
+    """Check a calibrator joined with a repair."""
     calibrator = record.record("calibrator")
-    check_calibrator(calibrator, inner)
-    record.get("input", "kind of scores", lambda x: x in ("logits", "probabilities"))
-    classes = calibrator.values["fitted"]["n_classes_"]
-    _check_class_names(record, classes)
-    for name, check in (("cord", check_cord), ("lift", check_lift)):
+    _check_calibrator(calibrator, _below("calibrator.", tensors))
+    record.get("input", lambda value: value in ("logits", "probabilities"))
+    record.check_class_names(calibrator.values["fitted"]["n_classes_"])
+    for name in ("cord", "lift"):
         if name in record.values:
-            check(record.record(name), tensors)
+            _CHECKS[name](record.record(name), tensors)
+
+
+_CHECKS = {
+    "cord": _check_cord,
+    "lift": _check_lift,
+    "preserving": _check_preserving,
+    "calibrator": _check_calibrator,
+}
+"""What checks the fields of a model, by the first word of its kind."""
+
+
+def _check_measured(record: _Fields) -> None:
+    """Check the metrics of held-out rows."""
+    record.get("rows", _is_count)
+    record.get("fits", _is_count)
+    metrics = record.record("metrics")
+    for key in metrics.values:
+        metric = metrics.record(key)
+        metric.get("before", _is_number)
+        metric.get("after", _is_number)
+        metric.get("change", _is_interval)
+    for moment in ("before", "after"):
+        record.record("confidence").get(moment, _is_interval)
 
 
 FORMAT = "cordcal"
@@ -216,6 +227,7 @@ VERSION = 1
 # Written before the first release, with other keys.
 _UNRELEASED_FORMAT = "cordcal model"
 _SAVE_AGAIN = "fit and save the model again"
+_PASS_A_MODEL = "pass a file that cordcal.save or `cordcal fit` wrote"
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -251,14 +263,16 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
         model = model.to_calibrator()
     kind = _kind_of(model)
     tensors, body = model.to_state()
-    patterns = getattr(model, "score_columns_", None)
-    extra_metadata = {"cordcal": __version__}
-    if patterns is not None:
-        extra_metadata["columns"] = json.dumps(list(patterns))
-    measured = getattr(model, "measured_", None)
-    if measured is not None:
-        extra_metadata["measured"] = json.dumps(measured, allow_nan=False, sort_keys=True)
-    write_state(path, kind, tensors, body, overwrite=overwrite, **extra_metadata)
+    facts = {
+        "columns": getattr(model, "score_columns_", None),
+        "measured": getattr(model, "measured_", None),
+    }
+    stored = {
+        name: json.dumps(fact, allow_nan=False, sort_keys=True)
+        for name, fact in facts.items()
+        if fact is not None
+    }
+    write_state(path, kind, tensors, body, overwrite=overwrite, cordcal=__version__, **stored)
 
 
 def write_state(
@@ -327,22 +341,15 @@ def read_state(
         What ``build`` returned.
     """
     name = Path(path).name
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: there is no such {kind} file")
-    if Path(path).is_file() and not is_model(path):
-        raise InputError(name, f"is not the file of a {kind}", f"pass the file of a {kind}")
     try:
-        arrays, metadata = _open_model(path)
-        _check_digest(arrays, metadata, name)
-        body = _parse_body(metadata, name)
+        arrays, metadata = _open(path, kind, f"pass the file of a {kind}")
+        body = _parse(metadata, "body", name)
     except InputError as error:
-        raise InputError(name, error.reason, remedy) from None
+        hint = remedy if error.hint == _SAVE_AGAIN else error.hint
+        raise InputError(name, error.reason, hint) from None
     if metadata.get("kind") != kind:
-        raise InputError(
-            name,
-            f"holds a {metadata.get('kind')!r}, not a {kind!r}",
-            f"pass the file of a {kind}",
-        )
+        reason = f"holds a {metadata.get('kind')!r}, not a {kind!r}"
+        raise InputError(name, reason, f"pass the file of a {kind}")
     try:
         return build(arrays, body)
     except InputError as error:
@@ -365,12 +372,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
-    tensors, metadata = _open_model(path)
+    tensors, metadata = _open(path)
     kind = metadata.get("kind", "")
     model_class = _class_of(kind, name)
-    _check_digest(tensors, metadata, name)
-    body = _parse_body(metadata, name)
-    _check_body(kind, CheckedFields(name, body), tensors)
+    body = _parse(metadata, "body", name)
+    _CHECKS[kind.split()[0]](_Fields(name, body), tensors)
     try:
         model = model_class.from_state(tensors, body)
         _try_out(getattr(model, "calibrator_", model))
@@ -379,9 +385,13 @@ def load(path: str | os.PathLike[str]) -> Any:
             name, f"cannot be made a working model ({error!r})", _SAVE_AGAIN
         ) from error
     if "columns" in metadata:
-        model.score_columns_ = _parse_patterns(metadata["columns"], name)
+        patterns = _parse(metadata, "columns", name)
+        if not isinstance(patterns, list) or not all(isinstance(text, str) for text in patterns):
+            raise InputError(name, "has a damaged field columns", _SAVE_AGAIN)
+        model.score_columns_ = tuple(patterns)
     if "measured" in metadata:
-        model.measured_ = _parse_measured(metadata["measured"], name)
+        model.measured_ = _parse(metadata, "measured", name)
+        _check_measured(_Fields(name, model.measured_, "measured."))
     return model
 
 
@@ -398,60 +408,44 @@ def facts_of(path: str | os.PathLike[str]) -> dict[str, str]:
     facts : dict of str to str
         ``cordcal`` is missing in files that do not say it.
     """
-    metadata = _open_model(path)[1]
+    metadata = _open(path)[1]
     return {name: metadata[name] for name in ("version", "digest", "cordcal") if name in metadata}
 
 
-def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, NumPyArray], dict[str, str]]:
-    """Return the tensors and the metadata of a file of this version."""
+def _open(
+    path: str | os.PathLike[str], what: str = "model", hint: str = _PASS_A_MODEL
+) -> tuple[dict[str, NumPyArray], dict[str, str]]:
+    """Return the tensors and the metadata of a whole file of this version."""
+    from safetensors import SafetensorError, safe_open
+
     name = Path(path).name
-    arrays, metadata = _read_safetensors(path)
+    check_local(path)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the {what} file in it")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: there is no such {what} file")
+    if not is_model(path):
+        raise InputError(name, f"is not a {what} file", hint)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, TypeError, ValueError, OverflowError) as error:
+        reason = f"is not a complete safetensors file ({error})"
+        raise InputError(name, reason, _SAVE_AGAIN) from None
     if metadata.get("format") == _UNRELEASED_FORMAT:
         raise InputError(name, "was written before cordcal's first release", _SAVE_AGAIN)
     if metadata.get("format") != FORMAT:
-        raise InputError(
-            name,
-            "is a safetensors file but not a cordcal model",
-            "pass a file that cordcal.save or `cordcal fit` wrote",
-        )
+        raise InputError(name, "is a safetensors file but not a cordcal model", hint)
     if metadata.get("version") != str(VERSION):
         raise InputError(
             name,
             f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
             "upgrade cordcal, or save the model again with this one",
         )
-    return arrays, metadata
-
-
-def _parse_patterns(text: str, name: str) -> tuple[str, ...]:
-    """Return the patterns of the columns that a model was fitted on."""
-    try:
-        patterns = json.loads(text)
-    except (ValueError, RecursionError):
-        patterns = None
-    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise InputError(name, "has a damaged field columns", _SAVE_AGAIN)
-    return tuple(patterns)
-
-
-def _parse_measured(text: str, name: str) -> dict[str, Any]:
-    """Return the metrics of held-out rows, checked."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    record = CheckedFields(name, values, "measured.")
-    record.get("rows", "count", _is_count)
-    record.get("fits", "count", _is_count)
-    metrics = record.record("metrics")
-    for key in metrics.values:
-        metric = metrics.record(key)
-        metric.get("before", "finite number", _is_number)
-        metric.get("after", "finite number", _is_number)
-        metric.get("change", "interval", _is_interval)
-    for moment in ("before", "after"):
-        record.record("confidence").get(moment, "interval", _is_interval)
-    return record.values
+    if metadata.get("digest") != _digest(tensors, metadata):
+        raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
+    return tensors, metadata
 
 
 def _try_out(model: Any) -> None:
@@ -468,32 +462,6 @@ def _try_out(model: Any) -> None:
         probabilities = model.predict_proba(row)
     if probabilities.shape != row.shape or not np.isfinite(probabilities).all():
         raise ValueError("it does not return probabilities")
-
-
-def _read_safetensors(
-    path: str | os.PathLike[str],
-) -> tuple[dict[str, NumPyArray], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file."""
-    from safetensors import SafetensorError, safe_open
-
-    name = Path(path).name
-    check_local(path)
-    if Path(path).is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name the model file in it")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: there is no such model file")
-    if not is_model(path):
-        raise InputError(
-            name, "is not a model file", "pass one that cordcal.save or `cordcal fit` wrote"
-        )
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
-    except (SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            name, f"is not a complete safetensors file ({error})", _SAVE_AGAIN
-        ) from None
 
 
 def _encode_safetensors(tensors: Mapping[str, NumPyArray], metadata: dict[str, str]) -> bytes:
@@ -518,33 +486,16 @@ def _digest(tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str]) -> s
     return digest.hexdigest()
 
 
-def _check_digest(
-    tensors: Mapping[str, NumPyArray], metadata: Mapping[str, str], name: str
-) -> None:
-    if metadata.get("digest") != _digest(tensors, metadata):
-        raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
+def _parse(metadata: Mapping[str, str], field: str, name: str) -> Any:
+    """Return what a field of the metadata stores as JSON."""
 
-
-def _parse_body(metadata: Mapping[str, str], name: str) -> Any:
     def reject_constant(constant: str) -> None:
         raise ValueError(f"{constant} is not a number")
 
     try:
-        return json.loads(metadata.get("body", ""), parse_constant=reject_constant)
+        return json.loads(metadata.get(field, ""), parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(name, f"has a damaged field body ({error})", _SAVE_AGAIN) from error
-
-
-def _check_body(kind: str, record: CheckedFields, tensors: Mapping[str, NumPyArray]) -> None:
-    """Check every field of a model's metadata."""
-    if kind == "cord":
-        check_cord(record, tensors)
-    elif kind == "lift":
-        check_lift(record, tensors)
-    elif kind == "preserving":
-        check_preserving(record, tensors, prefix="calibrator.")
-    elif kind.startswith("calibrator "):
-        check_calibrator(record, tensors)
+        raise InputError(name, f"has a damaged field {field} ({error})", _SAVE_AGAIN) from error
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
@@ -559,22 +510,24 @@ def state_kind(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of a file that `write_state` wrote, None of a model or another file."""
     if str(path) == "-" or not Path(path).is_file() or not is_model(path):
         return None
-    kind = _read_safetensors(path)[1].get("kind")
+    kind = _open(path)[1].get("kind")
     return kind if kind in ("monitor", "baseline") else None
 
 
-def _kind_of(model: Any) -> str:
+def _classes() -> dict[str, Any]:
+    """Return the classes of models by their kinds; calibrators have a key besides."""
+    from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD, Lift
 
-    if isinstance(model, CORD):
-        return "cord"
-    if isinstance(model, Lift):
-        return "lift"
-    from cordcal.calibrators import Calibrator
-    from cordcal.preserving import PreservingCalibrator
+    return {"cord": CORD, "lift": Lift, "preserving": PreservingCalibrator}
 
-    if isinstance(model, PreservingCalibrator):
-        return "preserving"
+
+def _kind_of(model: Any) -> str:
+    from cordcal.calibrators import Calibrator
+
+    for kind, model_class in _classes().items():
+        if isinstance(model, model_class):
+            return kind
     if isinstance(model, Calibrator):
         return f"calibrator {model.key}"
     raise TypeError(
@@ -584,18 +537,6 @@ def _kind_of(model: Any) -> str:
 
 
 def _class_of(kind: str, name: str) -> Any:
-    if kind == "cord":
-        from cordcal.repair import CORD
-
-        return CORD
-    if kind == "lift":
-        from cordcal.repair import Lift
-
-        return Lift
-    if kind == "preserving":
-        from cordcal.preserving import PreservingCalibrator
-
-        return PreservingCalibrator
     if kind.startswith("calibrator "):
         from cordcal.calibrators import calibrator_class
 
@@ -604,4 +545,7 @@ def _class_of(kind: str, name: str) -> Any:
         raise InputError(
             name, "is the state of a monitor, not a model", "pass it to `cordcal monitor show`"
         )
-    raise InputError(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")
+    if kind not in _classes():
+        reason = f"holds a {kind!r}, which this cordcal does not know"
+        raise InputError(name, reason, "upgrade cordcal")
+    return _classes()[kind]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyArray
@@ -29,8 +29,6 @@ class OutputFormat:
 
     Attributes
     ----------
-    classes : int
-        The number of classes.
     class_names : tuple of str or None
         One name per class.
     names : str
@@ -39,7 +37,6 @@ class OutputFormat:
         In CSV, put an apostrophe before text that a spreadsheet would take for a formula.
     """
 
-    classes: int
     class_names: tuple[str, ...] | None = None
     names: str = "p_{class}"
     spreadsheet: bool = False
@@ -48,12 +45,6 @@ class OutputFormat:
         if "{class}" not in self.names:
             raise InputError("names", f"is {self.names!r}", "write {class} for the class")
 
-    def headings(self, kind: str) -> list[str]:
-        """Return the names of the columns of ``"repaired"`` or ``"direct"`` probabilities."""
-        pattern = self.names if kind == "repaired" else f"{kind}_{{class}}"
-        classes = self.class_names or map(str, range(self.classes))
-        return [pattern.replace("{class}", name) for name in classes]
-
 
 @dataclass(frozen=True, eq=False)
 class OutputRows:
@@ -61,44 +52,37 @@ class OutputRows:
 
     Attributes
     ----------
-    prediction : ndarray of int
-        The prediction of each row.
-    confidence : ndarray
-        Its probability.
-    probabilities : mapping of str to ndarray of shape (K, n)
-        ``"repaired"`` and, if asked for, ``"direct"``; class by class.
-    extra : mapping of str to ndarray of shape (n,)
-        More columns, such as an explanation.
+    vectors : mapping of str to ndarray of shape (n,)
+        ``"prediction"`` and ``"confidence"``, then more columns, such as an explanation.
+    matrices : mapping of str to ndarray of shape (K, n)
+        The ``"repaired"`` and, if asked for, ``"direct"`` probabilities; class by class.
     others : Table or None
         The columns of the input that are copied.
     """
 
-    prediction: npt.NDArray[np.integer[Any]]
-    confidence: NumPyArray
-    probabilities: Mapping[str, NumPyArray]
-    extra: Mapping[str, NumPyArray] = field(default_factory=dict)
+    vectors: Mapping[str, NumPyArray]
+    matrices: Mapping[str, NumPyArray]
     others: pyarrow.Table | None = None
 
     def __len__(self) -> int:
-        return int(self.prediction.shape[0])
-
-    def first(self, rows: int) -> OutputRows:
-        """Return the first rows, without the copied columns."""
-        probabilities = {name: matrix[:, :rows] for name, matrix in self.probabilities.items()}
-        extra = {name: vector[:rows] for name, vector in self.extra.items()}
-        return OutputRows(self.prediction[:rows], self.confidence[:rows], probabilities, extra)
+        return int(self.vectors["prediction"].shape[0])
 
 
-class Writer(Protocol):
-    """Writes rows to a file; `encode` may run on several threads, `write` may not."""
+class Writer(ABC):
+    """Writes rows to an open file; `encode` may run on several threads, `write` may not."""
 
+    def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
+        self.file, self.format = file, format
+
+    @abstractmethod
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
 
+    @abstractmethod
     def write(self, encoded: Any) -> None:
         """Append encoded rows."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - text needs nothing
         """Complete the file."""
 
 
@@ -116,55 +100,49 @@ def output_suffix(path: str | os.PathLike[str]) -> str:
 
 def open_writer(suffix: str, file: BinaryIO, format: OutputFormat) -> Writer:
     """Return what writes the format of a suffix to an open file."""
-    if suffix == ".npy":
-        return NpyWriter(file)
-    if suffix == ".npz":
-        return NpzWriter(file, format)
-    from cordcal.files.writers import WRITERS
+    if suffix in TABLE_SUFFIXES:
+        from cordcal.files.writers import WRITERS
 
-    return WRITERS[suffix](file, format)
+        return WRITERS[suffix](file, format)
+    return (NpyWriter if suffix == ".npy" else NpzWriter)(file, format)
 
 
-class NpyWriter:
+class NpyWriter(Writer):
     """The repaired probabilities alone, as a plain array."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._rows = file, 0
-        self._matrix: NumPyArray | None = None
+    _matrix: NumPyArray | None = None
+    _rows = 0
 
     def encode(self, rows: OutputRows) -> NumPyArray:
         """Return the matrix, row by row."""
-        return np.ascontiguousarray(rows.probabilities["repaired"].T)
+        return np.ascontiguousarray(rows.matrices["repaired"].T)
 
     def write(self, encoded: NumPyArray) -> None:
         """Append rows."""
         if self._matrix is None:
             self._matrix = encoded[:0]
-            self._file.write(npy_header(encoded.dtype, 0, encoded.shape[1]))
-        self._file.write(encoded.data.cast("B") if encoded.size else b"")
+            self.file.write(npy_header(encoded.dtype, 0, encoded.shape[1]))
+        self.file.write(encoded.data.cast("B") if encoded.size else b"")
         self._rows += len(encoded)
 
     def close(self) -> None:
         """Write the number of rows into the header."""
         if self._matrix is not None:
-            self._file.seek(0)
-            self._file.write(npy_header(self._matrix.dtype, self._rows, self._matrix.shape[1]))
+            self.file.seek(0)
+            self.file.write(npy_header(self._matrix.dtype, self._rows, self._matrix.shape[1]))
 
 
-class NpzWriter:
+class NpzWriter(Writer):
     """All arrays under their names, compressed; kept in memory until the end."""
 
     def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
-        self._file, self._format = file, format
+        super().__init__(file, format)
         self._blocks: list[dict[str, NumPyArray]] = []
 
     def encode(self, rows: OutputRows) -> dict[str, NumPyArray]:
         """Return the arrays."""
-        matrices = {
-            kind: np.ascontiguousarray(matrix.T) for kind, matrix in rows.probabilities.items()
-        }
-        vectors = {"prediction": rows.prediction, "confidence": rows.confidence}
-        return {**matrices, **vectors, **rows.extra}
+        matrices = {kind: np.ascontiguousarray(matrix.T) for kind, matrix in rows.matrices.items()}
+        return {**matrices, **rows.vectors}
 
     def write(self, encoded: dict[str, NumPyArray]) -> None:
         """Append rows."""
@@ -176,6 +154,6 @@ class NpzWriter:
             name: np.concatenate([block[name] for block in self._blocks])
             for name in (self._blocks[0] if self._blocks else ())
         }
-        if self._format.class_names is not None:
-            arrays["class_names"] = np.array(self._format.class_names, dtype=np.str_)
-        np.savez_compressed(self._file, **arrays)  # type: ignore[arg-type]
+        if self.format.class_names is not None:
+            arrays["class_names"] = np.array(self.format.class_names, dtype=np.str_)
+        np.savez_compressed(self.file, **arrays)  # type: ignore[arg-type]

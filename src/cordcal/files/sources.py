@@ -1,17 +1,17 @@
-"""Inputs: the files of a path as one, and single columns of them."""
+"""Inputs: one file of named columns, some of its rows, and the files of a path as one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Kind, NumPyArray
-from cordcal.files.arrays import open_arrays
-from cordcal.files.base import ColumnFile, ColumnSlice
+from cordcal._numeric.types import Kind, NumPyArray, NumPyDType
 from cordcal.files.columns import (
     LABEL_NAMES,
     MISSING,
@@ -23,6 +23,79 @@ from cordcal.files.columns import (
     choose_columns,
 )
 from cordcal.files.disk import InputFile, Parts, PathLike
+
+
+class ColumnSlice(Protocol):
+    """Some rows of one file."""
+
+    def __len__(self) -> int: ...
+
+    def matrix(self, columns: Sequence[str]) -> NumPyArray:
+        """Return columns of numbers, or one that holds whole rows, as a matrix; null is NaN."""
+
+    def numbers(self, name: str) -> NumPyArray:
+        """Return a column of numbers."""
+
+    def values(self, name: str) -> NumPyArray:
+        """Return a column of words or numbers: of text, what is written there."""
+
+
+class ColumnFile(ABC):
+    """One file of named columns: a table, or arrays by name.
+
+    Attributes
+    ----------
+    path, format : str
+        The file and its format.
+    """
+
+    path: str
+    format: str
+
+    @property
+    @abstractmethod
+    def types(self) -> Mapping[str, ColumnType]:
+        """What each column holds; of text, judged by the first rows."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns."""
+        return list(self.types)
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the file states that its scores are."""
+        return None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class names that it stores next to the scores."""
+        return None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a row."""
+        return True
+
+    @abstractmethod
+    def listed(self) -> str:
+        """Return what the file holds, for messages."""
+
+    @abstractmethod
+    def dtype(self, columns: Sequence[str]) -> NumPyDType:
+        """Return the dtype of the scores in some columns."""
+
+    @abstractmethod
+    def width(self, columns: Sequence[str]) -> int | None:
+        """Return the number of classes; None if only the rows show it."""
+
+    @abstractmethod
+    def count(self, columns: Sequence[str]) -> int | None:
+        """Return the number of rows; None if it is not known before they are read."""
+
+    @abstractmethod
+    def slices(self, columns: Sequence[str] | None) -> Iterator[ColumnSlice]:
+        """Yield some columns, or all of a table, in slices of rows."""
 
 
 class Source:
@@ -120,11 +193,14 @@ class Source:
         return ScoreColumns(layout.key, layout.columns, names)
 
     def _label_words(self, spec: ColumnSpec) -> set[str]:
-        """Return the distinct labels of this input if they are words."""
-        name = self.label_column("", spec)
-        if name is None or self.types.get(name) != "text":
-            return set()
-        labels = parse_labels(self.column(name))
+        """Return the distinct labels of the rows if they are words."""
+        if spec.labels is not None:
+            labels = parse_labels(read_vector(spec.labels, spec.labels_column, text=spec.text))
+        else:
+            name = self.label_column("", spec)
+            if name is None or self.types.get(name) != "text":
+                return set()
+            labels = parse_labels(self.column(name))
         words = set() if labels.dtype.kind in "iufb" else set(labels.tolist())
         return words - (set(MISSING) - set(self.names))
 
@@ -199,6 +275,8 @@ def open_source(
     text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
 ) -> Source:
     """Open a file, or the files of a folder, a pattern or a list."""
+    from cordcal.files.arrays import open_arrays
+
     parts = Parts.of(paths)
     files = [InputFile.from_path(part) for part in parts.files]
     arrays = [open_arrays(file) for file in files]
@@ -236,7 +314,7 @@ def parse_labels(labels: NumPyArray) -> NumPyArray:
     """
     if labels.dtype.kind in "iufb":
         return labels
-    texts = ["" if label is None else str(label) for label in labels.tolist()]
+    texts = ["" if label is None or label != label else str(label) for label in labels.tolist()]
     if set(texts) <= {"true", "false"}:  # truth values in JSON
         return np.array([text == "true" for text in texts])
     missing = {text for text in texts if text.strip() in MISSING}
@@ -264,16 +342,16 @@ def read_vector(
         hint = "a key or column of the scores' own file is named with {option}"
         raise InputError(path, "is not a file", hint, option=(what, path))
     source = open_source(path, text)
-    vectors = [name for name, kind in source.types.items() if kind != "list"]
-    chosen = next((name for name in names if name in vectors), None) if column is None else column
-    # pandas writes its index below an empty heading.
-    headed = list(filter(None, vectors)) or vectors
-    if chosen is None and len(headed) == 1:
-        chosen = headed[0]
-    if chosen in vectors:
-        return source.column(chosen)
-    what = "vector of labels" if column is None else f"key or column called {column!r}"
-    raise InputError(source.path, f"holds no {what}", f"it has {source.files[0].listed()}")
+    if column is None:
+        vectors = [name for name, kind in source.types.items() if kind != "list"]
+        # pandas writes its index below an empty heading.
+        headed = list(filter(None, vectors)) or vectors
+        alone = headed[0] if len(headed) == 1 else None
+        column = next((name for name in names if name in vectors), alone)
+    if column is None:
+        hint = f"it has {source.files[0].listed()}"
+        raise InputError(source.path, "holds no vector of labels", hint)
+    return source.column(column)
 
 
 def check_length(length: int, where: str, what: str, rows: int) -> None:

@@ -15,10 +15,12 @@ import io
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +29,17 @@ import pyarrow.csv
 from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
-from cordcal.files.columns import ColumnType, TextOptions, is_number, is_other_column
-from cordcal.files.disk import InputFile, check_size, first_line
-from cordcal.files.table_files import TableFile, check_names
+from cordcal.files.columns import MISSING, ColumnType, TextOptions, is_number, is_other_column
+from cordcal.files.disk import InputFile, check_size, reading
+from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import JSON, parse_lists
 
 # Bytes of text that are parsed at a time; a longer row is read whole.
 BLOCK_BYTES = 2**22
 # Rows that decide about the delimiter, the header and which columns hold numbers.
 SAMPLE_ROWS = 1000
+# Values of a column of text that decide whether it holds numbers.
+_CELLS_TO_JUDGE = 20
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 # Files that are often taken for text, by their first bytes, and what to do with them.
@@ -56,34 +60,67 @@ class TextSource:
     """The text of a file, decompressed, as UTF-8."""
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
-        self.name, self._file, self.options = file.name, file, options
-        head = file.head(4)
-        self._compression = next(
-            (name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None
-        )
-        self.start = self._first_bytes()
+        self.name, self._file, self._encoding = file.name, file, options.encoding
+        with self._opened() as read:
+            self.start = read(2**16).removeprefix(codecs.BOM_UTF8)
         self._check_start()
 
-    def reader(self) -> _Reader:
-        """Open the text for reading from the start."""
-        return _Reader(self, self._file.open(), self._compression)
+    def blocks(
+        self, size: int, end_of_rows: Callable[[bytes, int, bool], int]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield blocks of whole rows, each with the number of its first line.
 
-    def _first_bytes(self) -> bytes:
-        with closing(self.reader()) as reader:
-            return reader.read(2**16)
+        ``end_of_rows`` returns where the last whole row of some bytes ends; it also receives the
+        number of their first line, and whether they are the last.
+        """
+        with self._opened() as read:
+            data, line, chunk = b"", 1, read(size).removeprefix(codecs.BOM_UTF8)
+            while True:
+                data += chunk
+                check_size(self.name, len(data))
+                end = end_of_rows(data, line, not chunk)
+                block, data = data[:end], data[end:]
+                if block:
+                    self.check_encoding(block, line)
+                    yield block, line
+                    line += block.count(b"\n")
+                if not chunk:
+                    return
+                chunk = read(max(size, len(data)))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Callable[[int], bytes]]:
+        """Open the text; yield a function that reads the next bytes of it."""
+        head = self._file.head(4)
+        kinds = (kind for magic, kind in _COMPRESSED.items() if head.startswith(magic))
+        compression = next(kinds, None)
+        decoder = self._encoding and codecs.getincrementaldecoder(self._encoding)()
+
+        def read(size: int) -> bytes:
+            with reading(self.name, f"{compression} text" if compression else "text"):
+                data = bytes(stream.read(size))
+            try:
+                return decoder.decode(data, final=not data).encode() if decoder else data
+            except UnicodeDecodeError as error:
+                raise self._encoding_error(error, str(self._encoding)) from None
+
+        with self._file.open() as file:
+            stream: Any = file
+            if compression is not None:
+                stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression)
+            yield read
 
     def _check_start(self) -> None:
         start = self.start
-        if self.options.encoding is None:
+        if self._encoding is None:
             for magic, (what, hint) in _NOT_TEXT.items():
                 if start.startswith(magic):
                     option = ("encoding", "utf-16") if "option" in hint else None
                     raise InputError(self.name, f"is {what}", hint, option=option)
             # In UTF-16 without a mark every second byte of plain text is zero.
             if start[:2].count(0) == 1 and start.count(0) > len(start) // 4:
-                little = "utf-16-le" if start[1] == 0 else "utf-16-be"
-                hint, choice = "pass {option}", ("encoding", little)
-                raise InputError(self.name, "is UTF-16 text", hint, option=choice)
+                option = ("encoding", "utf-16-le" if start[1] == 0 else "utf-16-be")
+                raise InputError(self.name, "is UTF-16 text", "pass {option}", option=option)
         if _HTML.match(start):
             raise InputError(self.name, "is an HTML page", "download or export the data itself")
         if b"\0" in start:
@@ -100,57 +137,18 @@ class TextSource:
         try:
             block.decode()
         except UnicodeDecodeError as error:
-            raise self.encoding_error(error, line + block.count(b"\n", 0, error.start)) from None
+            line += block.count(b"\n", 0, error.start)
+            raise self._encoding_error(error, "UTF-8", f" in line {line}") from None
 
-    def encoding_error(
-        self, error: UnicodeDecodeError, line: int, encoding: str = "UTF-8"
+    def _encoding_error(
+        self, error: UnicodeDecodeError, encoding: str, place: str = ""
     ) -> InputError:
-        """Return the error for bytes of another encoding."""
-        place = f" in line {line}" if line else ""
         return InputError(
             self.name,
             f"is not {encoding} text (byte 0x{error.object[error.start]:02x}{place})",
             "pass its encoding, as in {option}",
             option=("encoding", "cp1252"),
         )
-
-
-class _Reader:
-    """Reads the bytes of a text as UTF-8."""
-
-    def __init__(self, source: TextSource, file: BinaryIO, compression: str | None) -> None:
-        self._source, self._file = source, file
-        self._stream: Any = file
-        if compression is not None:
-            self._stream = pa.CompressedInputStream(pa.PythonFile(file), compression)
-        encoding = source.options.encoding
-        self._decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)()
-        self._is_first = True
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, none at the end."""
-        source = self._source
-        try:
-            data = bytes(self._stream.read(size))
-            if self._decoder is not None:
-                data = self._decoder.decode(data, final=not data).encode()
-        except UnicodeDecodeError as error:
-            raise source.encoding_error(error, 0, source.options.encoding or "") from None
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                source.name,
-                f"cannot be decompressed ({first_line(error)})",
-                "it may be truncated: write it again",
-            ) from error
-        if self._is_first:
-            data, self._is_first = data.removeprefix(codecs.BOM_UTF8), False
-        return data
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._stream is not self._file:
-            self._stream.close()
-        self._file.close()
 
 
 class TextFile(TableFile):
@@ -165,16 +163,22 @@ class TextFile(TableFile):
     sample: pa.Table
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
-        self.path, self.options, self.decimal = file.name, options, options.decimal
+        self.path, self.decimal = file.name, options.decimal
         self._source = TextSource(file, options)
 
-    @property
+    @cached_property
     def types(self) -> Mapping[str, ColumnType]:
         """What each column holds, judged by the first rows."""
         if not self.has_rows:  # a header alone: any column may be one of numbers
             return dict.fromkeys(self.names, "float")
         columns = zip(self.sample.column_names, self.sample.columns, strict=True)
-        return {name: self._type_of(_first_text(column)) for name, column in columns}
+        return {name: self._usual_type(column) for name, column in columns}
+
+    def _usual_type(self, column: pa.ChunkedArray) -> ColumnType:
+        """Return what most of the first values are: a word among numbers is a wrong number."""
+        filled = (self._type_of(text) for text in _texts(column) if text.strip('"') not in MISSING)
+        counts = Counter(islice(filled, _CELLS_TO_JUDGE))
+        return counts.most_common(1)[0][0] if counts else self._type_of("")
 
     @property
     def has_rows(self) -> bool:
@@ -187,15 +191,17 @@ class TextFile(TableFile):
 
     @abstractmethod
     def _type_of(self, text: str) -> ColumnType:
-        """Return what a column holds by its first value."""
+        """Return what a column holds by one of its values."""
 
 
 # CSV.
 
 # A quoted cell, or one that is never closed.
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+("?)')
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BLANK_LINE = re.compile(rb"(?<=\n)(?=\r?\n)|\A(?=\r?\n)|(?<=\r)(?=\r)")
+_BLANK_LINE = rb"(?:\A|(?<=\n)|(?<=\r)(?!\n))(?=[\r\n])"
+_QUOTED_OR_BLANK = re.compile(_QUOTED.pattern + b"|" + _BLANK_LINE)
+# Without any of these there is no blank line; finding them is faster than the pattern.
+_LINE_ENDS = (b"\n\n", b"\n\r", b"\r\r")
 
 
 class CsvFile(TextFile):
@@ -214,29 +220,26 @@ class CsvFile(TextFile):
         start = self._source.start
         self._source.check_encoding(start.rsplit(b"\n", 1)[0], 1)
         self._delimiter = _delimiter(start, options.decimal)
-        self.has_header, self._skip, self._numeric = False, 0, list[int]()
+        self.has_header = False
         self.sample, self.schema = pa.table({}), pa.schema([])
         first: list[str] = []
         parts: list[pa.Table] = []
-        for block in self._blocks(len(start)):
+        for block, _ in self._blocks(len(start)):
             if not parts:
                 first = self._cells(block)
                 self._name_columns(map(str, range(len(first))))
-            parts.append(self._parse(block))
+            # Of a sample, the rows that can be read are enough.
+            parts.append(self._parse(block, self.names)[0])
             if sum(map(len, parts)) > 1:  # a long row may fill the next block
                 break
         if not parts:  # a file without a line
             return
-        parsed = pa.concat_tables(parts)
-        self.has_header = _has_header(self.path, first, parsed.slice(0, SAMPLE_ROWS), options)
+        self.sample = pa.concat_tables(parts).slice(0, SAMPLE_ROWS)
+        self.has_header = _has_header(self.path, first, self.sample, options)
         if self.has_header:
             check_names(self.path, first)
-            self._skip = 1
             self._name_columns(first)
-            parsed = parsed.rename_columns(first).slice(1)
-        self.sample = parsed.slice(0, SAMPLE_ROWS)
-        cells = map(_first_text, self.sample.columns)
-        self._numeric = [at for at, cell in enumerate(cells) if is_number(cell)]
+            self.sample = self.sample.rename_columns(first).slice(1)
 
     def _name_columns(self, names: Iterable[str]) -> None:
         self.schema = pa.schema([(name, pa.string()) for name in names])
@@ -245,72 +248,116 @@ class CsvFile(TextFile):
         # A decimal comma is refused where the numbers are read, with the option to pass.
         return "float" if is_number(text.replace(",", ".")) else "text"
 
-    def _cells(self, block: _Block) -> list[str]:
+    def _cells(self, block: bytes) -> list[str]:
         """Return the cells of the first row."""
         csv.field_size_limit(2**31 - 1)  # Arrow has no limit of its own
-        text = io.StringIO(block.data.decode(), newline="")
+        text = io.StringIO(block.decode(), newline="")
         return [cell.strip() for cell in next(csv.reader(text, delimiter=self._delimiter.decode()))]
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield some columns, a block of rows at a time."""
         wanted = list(self.names if columns is None else columns)
-        skip = self._skip
-        for block in self._blocks():
-            self._check_joined_rows(block)
-            yield self._parse(block, wanted, skip)
+        skip = first = int(self.has_header)
+        for block, line in self._blocks():
+            self._check_joined_rows(block, line)
+            table, wrong = self._parse(block, wanted)
+            if wrong is not None:
+                raise InputError(
+                    self.path,
+                    "has another number of cells than the first line",
+                    "give every row one cell for each column",
+                    rows=[max(wrong.number - 1 - first, 0)],
+                    detail=f"has {wrong.actual_columns} cells but the first line {len(self.names)}",
+                )
+            first -= len(table)
+            yield table.slice(skip).select(wanted)
             skip = 0
 
-    def _check_joined_rows(self, block: _Block) -> None:
+    def _blocks(self, size: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
+        for at, (block, line) in enumerate(self._source.blocks(size, self._end_of_rows)):
+            # Blank lines before the first row are not rows.
+            yield (block if at else block.lstrip(b"\r\n")), line
+
+    def _end_of_rows(self, data: bytes, line: int, is_last: bool) -> int:
+        """Return where the last whole row ends; refuse quotes that are not those of a cell.
+
+        Blank lines at the end belong to the next block: they are rows if one follows.
+        """
+        around = (b"", self._delimiter, b"\n", b"\r")
+        for match in _QUOTED.finditer(data):
+            start, stop = match.span()
+            if data[start - 1 : start] not in around:
+                raise self._quote_error(data, start, line, "opens inside a cell")
+            if not match[1] and is_last:
+                raise self._quote_error(data, start, line, "is never closed")
+            if data[stop : stop + 1] not in around:
+                raise self._quote_error(data, start, line, "closes inside a cell")
+        newline, end = b"\n", len(data)
+        if not is_last:
+            if b"\n" not in data:
+                newline, end = b"\r", end - 1  # the last may be half of \r\n
+            end = data.rfind(newline, 0, end) + 1
+            is_within = data.count(b'"', 0, end) % 2
+            while is_within:  # a quoted cell
+                stop, end = end, data.rfind(newline, 0, end - 1) + 1
+                is_within ^= data.count(b'"', end, stop) % 2
+        end = len(data[:end].rstrip(b"\r\n"))
+        return end if is_last or not end else data.index(newline, end) + 1
+
+    def _check_joined_rows(self, block: bytes, line: int) -> None:
         """Refuse a quoted cell that hides rows: two quotes that belong to different cells."""
-        for start, stop in block.quoted:
-            if b"\n" not in block.data[start:stop]:
+        for match in _QUOTED.finditer(block):
+            if b"\n" not in match[0]:
                 continue
-            first = block.data.rfind(b"\n", 0, start) + 1
-            last = block.data.find(b"\n", stop)
-            text = block.data[first : last if last >= 0 else len(block.data)].decode()
+            first = block.rfind(b"\n", 0, match.start()) + 1
+            last = block.find(b"\n", match.end())
+            text = block[first : last if last >= 0 else len(block)].decode()
             ends, *inner, other_end = map(self._is_row, text.split("\n"))
             if any(inner) or (ends and other_end):
-                line = block.line + block.data.count(b"\n", 0, start)
-                raise _quote_error(self.path, line, "closes in another row")
+                raise self._quote_error(block, match.start(), line, "closes in another row")
 
     def _is_row(self, line: str) -> bool:
         """Whether a line has a number in every column of numbers, counted from either end."""
-        delimiter, width = self._delimiter.decode(), len(self.names)
-        parts = [part.strip(' "\r') for part in line.split(delimiter)]
-        return (
-            len(parts) >= width
-            and bool(self._numeric)
-            and any(
-                all(is_number(parts[at - offset]) for at in self._numeric) for offset in (0, width)
-            )
+        cells = [cell.strip(' "\r') for cell in line.split(self._delimiter.decode())]
+        numeric = [at for at, kind in enumerate(self.types.values()) if kind == "float"]
+        width = len(self.names)
+        return len(cells) >= width and any(
+            numeric and all(self._type_of(cells[at - offset]) == "float" for at in numeric)
+            for offset in (0, width)
         )
 
-    def _blocks(self, size: int = BLOCK_BYTES) -> Iterator[_Block]:
-        return _csv_blocks(self._source, self._delimiter, size)
+    def _quote_error(self, data: bytes, at: int, line: int, how: str) -> InputError:
+        line += data.count(b"\n", 0, at)
+        return InputError(
+            self.path,
+            f"cannot be read as CSV: a quote in line {line} {how}",
+            'quote whole cells, and write "" for a quote within one',
+        )
 
-    def _parse(self, block: _Block, wanted: Sequence[str] | None = None, skip: int = 0) -> pa.Table:
-        """Return some columns of a block; of a sample, which has no ``wanted``, all."""
+    def _parse(self, block: bytes, wanted: Sequence[str]) -> tuple[pa.Table, Any]:
+        """Return some columns of a block, and its first row of another number of cells."""
         wrong: list[Any] = []
         names = self.names
 
-        def keep_first(row: Any) -> str:
+        def keep(row: Any) -> str:
             wrong.append(row)
             return "skip"
 
-        csv_options = pyarrow.csv
-        data = block.with_filled_lines(self._delimiter * (len(names) - 1))
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(data),
-            csv_options.ReadOptions(
-                column_names=names, use_threads=False, block_size=len(data) + 1
-            ),
-            csv_options.ParseOptions(
+        cells = self._delimiter * (len(names) - 1)
+        may_be_blank = block[:1] in b"\r\n" or any(ends in block for ends in _LINE_ENDS)
+        if cells and may_be_blank:  # blank lines are rows of empty cells
+            block = _QUOTED_OR_BLANK.sub(lambda match: match[0] or cells, block)
+        options = pyarrow.csv
+        table = options.read_csv(
+            pa.BufferReader(block),
+            options.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
+            options.ParseOptions(
                 delimiter=self._delimiter.decode(),
-                newlines_in_values=block.has_quotes,
+                newlines_in_values=b'"' in block,
                 ignore_empty_lines=False,
-                invalid_row_handler=keep_first,
+                invalid_row_handler=keep,
             ),
-            csv_options.ConvertOptions(
+            options.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 # An empty cell is null, and "" is empty text.
                 null_values=[""],
@@ -320,116 +367,7 @@ class CsvFile(TextFile):
                 check_utf8=False,
             ),
         )
-        if wrong and wanted is not None:  # of a sample, the rows that can be read are enough
-            row = wrong[0].number - 1 + block.row - self._skip
-            raise InputError(
-                self.path,
-                "has another number of cells than the first line",
-                "give every row one cell for each column",
-                rows=[max(row, 0)],
-                detail=f"has {wrong[0].actual_columns} cells but the first line {len(names)}",
-            )
-        block.rows = len(table)
-        table = table.slice(skip)
-        return table.select([]) if wanted == [] else table
-
-
-@dataclass
-class _Block:
-    """Whole rows of a CSV file: their text, first row, first line, and quoted cells."""
-
-    data: bytes
-    row: int
-    line: int
-    quoted: list[tuple[int, int]]
-    rows: int = 0
-
-    @property
-    def has_quotes(self) -> bool:
-        return bool(self.quoted)
-
-    def with_filled_lines(self, cells: bytes) -> bytes:
-        """Return the text with delimiters in blank lines, which are rows of empty cells."""
-        if not cells or not _BLANK_LINE.search(self.data):
-            return self.data
-        pieces, done = [], 0
-        for start, stop in [*self.quoted, (len(self.data), len(self.data))]:
-            gaps = [at.start() for at in _BLANK_LINE.finditer(self.data, done, start)]
-            for gap in gaps:
-                pieces += [self.data[done:gap], cells]
-                done = gap
-            pieces.append(self.data[done:stop])
-            done = stop
-        return b"".join(pieces)
-
-
-def _csv_blocks(source: TextSource, delimiter: bytes, block_size: int) -> Iterator[_Block]:
-    """Yield blocks of whole rows; a quote that is not one of a quoted cell is refused.
-
-    Blank lines at the end are not rows.
-    """
-    size, data, line, row = block_size, b"", 1, 0
-    with closing(source.reader()) as reader:
-        while True:
-            chunk = reader.read(size)
-            data += chunk
-            if not row:  # blank lines before the first are not rows
-                data = data.lstrip(b"\r\n")
-            check_size(source.name, len(data))
-            quoted, end = _complete_rows(source.name, data, delimiter, line, is_last=not chunk)
-            body = data[:end].rstrip(b"\r\n")
-            # Blank lines at the end belong to the next block: they are rows if one follows.
-            ending = _LINE_END.match(data, len(body)) if chunk else None
-            end = len(body) if ending is None else ending.end()
-            if body:
-                block = _Block(data[:end], row, line, [span for span in quoted if span[1] <= end])
-                source.check_encoding(block.data, line)
-                yield block
-                row, line = row + block.rows, line + block.data.count(b"\n")
-                data = data[end:]
-            size = max(block_size, len(data))
-            if not chunk:
-                return
-
-
-def _complete_rows(
-    name: str, data: bytes, delimiter: bytes, line: int, *, is_last: bool
-) -> tuple[list[tuple[int, int]], int]:
-    """Return the quoted cells of some text, and where its last whole row ends."""
-    quoted: list[tuple[int, int]] = []
-    around = (b"", delimiter, b"\n", b"\r")
-    open_at = len(data)
-    for match in _QUOTED.finditer(data) if b'"' in data else ():
-        start, stop = match.span()
-        if data[start - 1 : start] not in around and start:
-            raise _quote_error(name, line + data.count(b"\n", 0, start), "opens inside a cell")
-        if not match[1] or (stop == len(data) and not is_last):
-            if is_last:
-                raise _quote_error(name, line + data.count(b"\n", 0, start), "is never closed")
-            open_at = start
-            break
-        if data[stop : stop + 1] not in around:
-            raise _quote_error(name, line + data.count(b"\n", 0, start), "closes inside a cell")
-        quoted.append((start, stop))
-    if is_last:
-        return quoted, len(data)
-    stop = open_at
-    for start, end in [*reversed(quoted), (0, 0)]:
-        newline = data.rfind(b"\n", end, stop)
-        if newline < 0 and b"\n" not in data:
-            newline = data.rfind(b"\r", end, min(stop, len(data) - 1))
-        if newline >= 0:
-            return quoted, newline + 1
-        stop = start
-    return quoted, 0
-
-
-def _quote_error(name: str, line: int, how: str) -> InputError:
-    return InputError(
-        name,
-        f"cannot be read as CSV: a quote in line {line} {how}",
-        'quote whole cells, and write "" for a quote within one',
-    )
+        return table, wrong[0] if wrong else None
 
 
 _DECIMAL_COMMA = re.compile(rb"\s*[+-]?\d+,\d+\s*")
@@ -437,50 +375,43 @@ _DECIMAL_COMMA = re.compile(rb"\s*[+-]?\d+,\d+\s*")
 
 def _delimiter(start: bytes, decimal: str) -> bytes:
     """Return the delimiter by the first lines, without their quoted cells."""
-    lines = [line for line in _QUOTED.sub(b"", start).splitlines() if line.strip()][:SAMPLE_ROWS]
+    lines = [line for line in _QUOTED.sub(b"", start).splitlines() if line.strip(b" ")]
+    lines = lines[:SAMPLE_ROWS]
     if not lines:
         return b","
     lines = lines[:-1] or lines  # the last may be cut
     counts = {mark: lines[0].count(mark) for mark in (b",", b";", b"\t")}
-    if decimal == ",":
-        del counts[b","]
+    if decimal == "," and (any((counts[b";"], counts[b"\t"])) or _DECIMAL_COMMA.match(lines[0])):
+        del counts[b","]  # with cells in quotes it may be the delimiter, too
     best = max(counts, key=counts.__getitem__)
     others = [mark for mark in counts if mark != b"," and counts[mark]]
     # 0,5;0,5 has more commas than semicolons.
     if best == b"," and others:
         cells = [cell for line in lines[1:] or lines for cell in line.split(others[0])]
-        if all(_DECIMAL_COMMA.fullmatch(cell) for cell in cells):
+        if all(map(_DECIMAL_COMMA.fullmatch, cells)):
             return others[0]
     return best
 
 
 def _has_header(name: str, first: Sequence[str], sample: pa.Table, options: TextOptions) -> bool:
     """Return whether the first line names the columns; refuse a line that may be a row."""
-    rows = sample.slice(1)
-    below = [_first_text(rows.column(at)) for at in range(rows.num_columns)]
+    below = [next(_texts(column), "") for column in sample.slice(1).columns]
     if options.decimal == ",":
         below, first = ([cell.replace(",", ".") for cell in cells] for cells in (below, first))
     words = [at for at, cell in enumerate(first) if cell and not is_number(cell)]
-    fractions = [cell for cell in first if is_number(cell) and not _WHOLE.fullmatch(cell)]
+    whole = [at for at, cell in enumerate(first) if _WHOLE.fullmatch(cell)]
     # A class may be called nan, a row with a misspelt number is not a header.
-    fractions = [cell for cell in fractions if float(cell) == float(cell)]
-    if not fractions and any(is_number(below[at]) for at in words):
+    has_fractions = any(_is_fraction(cell) and float(cell) == float(cell) for cell in first)
+    if not has_fractions and any(is_number(below[at]) for at in words):
         return True
     if options.header is not None:
         return options.header
-    whole = [cell for cell in first if _WHOLE.fullmatch(cell)]
-    has_rows = rows.num_rows > 0
-    if not fractions and len(set(first)) == len(first):
+    if not has_fractions and len(set(first)) == len(first):
         if words and not whole and (len(first) > 1 or is_other_column(first[0])):
             return True  # a table of words, or a column with a usual name
-        above = [below[at] for at, cell in enumerate(first) if _WHOLE.fullmatch(cell)]
-        some_fraction = has_rows and any(
-            is_number(cell) and not _WHOLE.fullmatch(cell) for cell in above
-        )
-        if whole and are_default_names(whole) and some_fraction and len(whole) > 1:
+        are_numbered = len(whole) > 1 and are_default_names([first[at] for at in whole])
+        if are_numbered and any(_is_fraction(below[at]) for at in whole):
             return True
-        if not whole and not words and len(first) == 1 and not has_rows:
-            return False
     line = ",".join(first)
     shown = line if len(line) <= 40 else f"{line[:39]}…"
     raise InputError(
@@ -491,12 +422,16 @@ def _has_header(name: str, first: Sequence[str], sample: pa.Table, options: Text
     )
 
 
-def _first_text(column: pa.ChunkedArray) -> str:
-    """Return the first cell that is not empty."""
-    for text in column.to_pylist():
-        if text is not None and text.strip() not in ("", "null"):
-            return str(text.strip())
-    return ""
+def _is_fraction(cell: str) -> bool:
+    return is_number(cell) and not _WHOLE.fullmatch(cell)
+
+
+def _texts(column: pa.ChunkedArray) -> Iterator[str]:
+    """Yield the cells that are not empty."""
+    for cell in column:
+        text = (cell.as_py() or "").strip()
+        if text not in ("", "null"):
+            yield text
 
 
 # JSONL.
@@ -505,8 +440,8 @@ _STRING = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _SCALAR = rf"{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity"
 _VALUE = rf"(?:{_SCALAR}|\[[^][{{}}\"]*+\])"
+_KEY = re.compile(rf"\s*[{{,]\s*({_STRING})\s*:\s*")
 _DECODER = json.JSONDecoder()
-_KEY = re.compile(rf"\s*({_STRING})\s*:\s*")
 
 
 class JsonlFile(TextFile):
@@ -519,7 +454,7 @@ class JsonlFile(TextFile):
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
         super().__init__(file, options)
-        self.sample = next(self._tables(None, 2**16), pa.table({})).slice(0, SAMPLE_ROWS)
+        self.sample = next(self.tables(None, 2**16), pa.table({})).slice(0, SAMPLE_ROWS)
         self.schema = self.sample.schema
 
     def _type_of(self, text: str) -> ColumnType:
@@ -531,137 +466,80 @@ class JsonlFile(TextFile):
 
     def scan(self) -> None:
         """Read all keys of the file."""
-        names = dict.fromkeys(self.schema.names)
-        for table in self._tables(None):
-            names |= dict.fromkeys(table.column_names)
-        self.schema = pa.schema([_json_field(name) for name in names])
+        names = (table.column_names for table in self.tables())
+        self.schema = _json_schema(dict.fromkeys(chain(self.names, *names)))
 
-    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def tables(
+        self, columns: Sequence[str] | None = None, size: int = BLOCK_BYTES
+    ) -> Iterator[pa.Table]:
         """Yield some keys, a block of rows at a time; without ``columns`` all that rows have."""
-        return self._tables(columns)
 
-    def _tables(self, columns: Sequence[str] | None, size: int = BLOCK_BYTES) -> Iterator[pa.Table]:
-        layout, row = _Layout((), None), 0
-        for lines in _line_blocks(self._source, size):
-            rows: list[tuple[str | None, ...]] = []
-            odd: dict[int, dict[str, str]] = {}
-            for at, line in enumerate(lines):
-                match = layout.pattern.fullmatch(line)
-                if match is None:
-                    values = self._values(line, row + at)
-                    if not layout.keys and not odd:
-                        layout = _Layout(tuple(values), columns)
-                    odd[at] = values
-                    rows.append(())
-                else:
-                    rows.append(match.groups())
-            row += len(lines)
+        def end_of_lines(data: bytes, line: int, is_last: bool) -> int:
+            return len(data) if is_last else data.rfind(b"\n") + 1
+
+        keys: list[str] = []
+        pattern = re.compile("(?!)")
+        first = 0
+        for block, _ in self._source.blocks(size, end_of_lines):
+            lines = [line for line in block.decode().split("\n") if line and not line.isspace()]
+            rows: list[Mapping[str, str]] = []
+            for at, line in enumerate(lines, first):
+                # Most lines have the keys of the first; a pattern finds their values at once.
+                match = pattern.fullmatch(line)
+                if match is not None:
+                    rows.append(dict(zip(keys, match.groups(), strict=True)))
+                    continue
+                rows.append(self._values(line, at))
+                if not at:
+                    keys = [key for key in rows[0] if columns is None or key in columns]
+                    pattern = _line_pattern(rows[0], keys)
+            first += len(lines)
             if rows:
-                yield _json_table(rows, odd, layout, columns)
+                yield _json_table(rows, columns)
 
     def _values(self, line: str, row: int) -> dict[str, str]:
         """Return the JSON text of each value of an object."""
-        values: dict[str, str] = {}
         try:
-            start = line.index("{") + 1
-            if line[: start - 1].strip():
-                raise ValueError
-            while True:
-                key = _KEY.match(line, start)
-                if key is None:
-                    if values or line[start:].strip() != "}":
-                        raise ValueError
-                    return values
-                name = json.loads(key[1])
-                if name in values:
-                    raise InputError(
-                        self.path,
-                        f"has the key {name!r} twice",
-                        "write each key once",
-                        rows=[row],
-                    )
-                end = _DECODER.raw_decode(line, key.end())[1]
-                values[name] = line[key.end() : end]
-                behind = line[end:].lstrip()
-                if behind[:1] == "}":
-                    if behind[1:].strip():
-                        raise ValueError
-                    return values
-                if behind[:1] != ",":
-                    raise ValueError
-                start = len(line) - len(behind) + 1
-        except InputError:
-            raise
+            is_object = isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
             raise InputError(
                 self.path,
                 "is not a JSON object",
                 'write one object on each line, such as {"id": 7, "logits": [0.2, 1.3]}',
                 rows=[row],
-            ) from None
+            )
+        values: dict[str, str] = {}
+        end = 0
+        while key := _KEY.match(line, end):
+            name, start = json.loads(key[1]), key.end()
+            if name in values:
+                reason = f"has the key {name!r} twice"
+                raise InputError(self.path, reason, "write each key once", rows=[row])
+            end = _DECODER.raw_decode(line, start)[1]
+            values[name] = line[start:end]
+        return values
 
 
-class _Layout:
-    """The keys of most lines in their order, and a pattern that captures the wanted values."""
-
-    def __init__(self, keys: tuple[str, ...], columns: Sequence[str] | None) -> None:
-        self.keys = keys
-        self.wanted = tuple(key for key in keys if columns is None or key in columns)
-        parts = []
-        for key in keys:
-            text = f"{re.escape(json.dumps(key, ensure_ascii=False))}"
-            value = f"({_VALUE})" if key in self.wanted else _VALUE
-            parts.append(rf"\s*{text}\s*:\s*{value}\s*")
-        self.pattern = re.compile(rf"\s*\{{{','.join(parts)}\}}\s*" if keys else r"(?!)")
+def _line_pattern(keys: Iterable[str], wanted: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern of lines with these keys in their order, which captures wanted values."""
+    parts = [
+        rf"\s*{re.escape(json.dumps(key, ensure_ascii=False))}\s*:\s*"
+        + (rf"({_VALUE})\s*" if key in wanted else rf"{_VALUE}\s*")
+        for key in keys
+    ]
+    return re.compile(rf"\s*\{{{','.join(parts)}\}}\s*")
 
 
-def _json_table(
-    rows: list[tuple[str | None, ...]],
-    odd: dict[int, dict[str, str]],
-    layout: _Layout,
-    columns: Sequence[str] | None,
-) -> pa.Table:
-    """Return rows that match a layout, and others by their number, as columns of JSON text."""
-    names = dict.fromkeys(layout.wanted if columns is None else columns)
-    if columns is None:
-        for values in odd.values():
-            names |= dict.fromkeys(values)
-    places = {name: at for at, name in enumerate(layout.wanted)}
-    if odd:
-        empty = [None] * len(layout.wanted)
-        rows = [tuple(empty) if at in odd else row for at, row in enumerate(rows)]
-    captured = list(zip(*rows, strict=True)) if layout.wanted else []
-    arrays = []
-    for name in names:
-        texts: list[str | None] = (
-            list(captured[places[name]]) if name in places else [None] * len(rows)
-        )
-        for at, values in odd.items():
-            texts[at] = values.get(name)
-        arrays.append(pa.array(texts, pa.string()))
+def _json_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str] | None) -> pa.Table:
+    """Return rows as columns of JSON text."""
+    names = dict.fromkeys(chain.from_iterable(rows) if columns is None else columns)
+    arrays = [pa.array([row.get(name) for row in rows], pa.string()) for name in names]
     if not arrays:
         return pa.table({"": pa.nulls(len(rows))}).select([])
-    return pa.table(arrays, schema=pa.schema([_json_field(name) for name in names]))
+    return pa.table(arrays, schema=_json_schema(names))
 
 
-def _json_field(name: str) -> pa.Field:
-    return pa.field(name, pa.string(), metadata=JSON)
-
-
-def _line_blocks(source: TextSource, block_size: int) -> Iterator[list[str]]:
-    """Yield lines that are not blank, a block at a time."""
-    data, line, size = b"", 1, block_size
-    with closing(source.reader()) as reader:
-        while True:
-            chunk = reader.read(size)
-            data += chunk
-            check_size(source.name, len(data))
-            end = len(data) if not chunk else data.rfind(b"\n") + 1
-            block, data = data[:end], data[end:]
-            size = max(block_size, len(data))
-            if block:
-                source.check_encoding(block, line)
-                line += block.count(b"\n")
-                yield [text for text in block.decode().split("\n") if text and not text.isspace()]
-            if not chunk:
-                return
+def _json_schema(names: Iterable[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, pa.string(), metadata=JSON) for name in names])

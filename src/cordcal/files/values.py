@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cordcal._numeric.types import NumPyArray
-from cordcal.files.columns import MISSING, is_number
 
 JSON = {b"text": b"json"}
 """Metadata of a column whose text is JSON."""
-_NUMBERS = {int, float, type(None)}
+NUMBERS = {float, type(None)}
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -70,57 +69,18 @@ def as_array(column: pa.ChunkedArray) -> NumPyArray:
     return np.asarray(column.to_numpy())
 
 
-# Text.
-
-
-class WrongCell(Exception):
-    """A cell that is not a number: its row and its text."""
-
-    def __init__(self, row: int, text: str) -> None:
-        super().__init__(row, text)
-        self.row, self.text = row, text
-
-
-def parse_numbers(column: pa.Array, *, is_json: bool, decimal: str = ".") -> NumPyArray:
-    """Return text as float64; empty cells, NA and null are NaN."""
-    if is_json:
-        values = _parse_json(column)
-        wrong = [at for at, value in enumerate(values) if type(value) not in _NUMBERS]
-        if wrong:
-            raise WrongCell(wrong[0], column[wrong[0]].as_py())
-        try:
-            return np.array(values, dtype=np.float64)
-        except OverflowError:  # an integer beyond the range of float64
-            wide = (None if value is None else float(str(value)) for value in values)
-            return np.array(list(wide), dtype=np.float64)
-    cells = pc.utf8_trim_whitespace(column)
-    if decimal == ",":
-        cells = pc.replace_substring(cells, ",", ".")
-    try:
-        return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        missing = pc.is_in(cells, pa.array(MISSING))
-        cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
-    try:
-        return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        texts = cells.to_pylist()
-        misspelt = (at for at, text in enumerate(texts) if text is not None and not is_number(text))
-        row = next(misspelt, 0)
-        raise WrongCell(row, column[row].as_py()) from None
-
-
 def parse_lists(column: pa.Array) -> list[Any]:
     """Return JSON text as lists of numbers; None where a value is not one."""
     return [
-        value if isinstance(value, list) and set(map(type, value)) <= _NUMBERS else None
-        for value in _parse_json(column)
+        value if isinstance(value, list) and set(map(type, value)) <= NUMBERS else None
+        for value in parse_json(column)
     ]
 
 
-def _parse_json(column: pa.Array) -> list[Any]:
+def parse_json(column: pa.Array) -> list[Any]:
+    """Return JSON text as values; every number is a float."""
     texts = (text or "null" for text in column.to_pylist())
-    values: list[Any] = json.loads(f"[{','.join(texts)}]")
+    values: list[Any] = json.loads(f"[{','.join(texts)}]", parse_int=float)
     return values
 
 

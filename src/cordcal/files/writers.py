@@ -6,14 +6,15 @@ are known, ``confidence``, and one column per class.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.files.columns import KIND
 from cordcal.files.disk import replacing
-from cordcal.files.output import OutputFormat, OutputRows
+from cordcal.files.output import OutputFormat, OutputRows, Writer
 from cordcal.files.values import JSON, combined, decode_json, encode_json, is_text, size_of
 
 # A quarter of Arrow's default, because unfinished pages take memory.
@@ -35,40 +36,35 @@ _MAX_TEXT_BYTES = 2**28
 
 def output_table(rows: OutputRows, format: OutputFormat) -> pa.Table:
     """Return the columns of an output."""
-    columns: dict[str, Any] = {}
-    fields: list[pa.Field] = []
-    if rows.others is not None:
-        for field, column in zip(rows.others.schema, rows.others.columns, strict=True):
-            columns[field.name] = column
-            fields.append(field)
-    own: dict[str, Any] = {"prediction": pa.array(rows.prediction)}
+    vectors = {name: pa.array(vector) for name, vector in rows.vectors.items()}
+    own: dict[str, Any] = {"prediction": vectors.pop("prediction")}
     if format.class_names is not None:
         names = pa.array(format.class_names, pa.string())
         own["prediction_name"] = names.take(own["prediction"])
-    own["confidence"] = pa.array(rows.confidence)
-    for kind, matrix in rows.probabilities.items():
-        own |= {
-            name: pa.array(column)
-            for name, column in zip(format.headings(kind), matrix, strict=True)
-        }
-    own |= {name: pa.array(column) for name, column in rows.extra.items()}
+    own["confidence"] = vectors.pop("confidence")
+    for kind, matrix in rows.matrices.items():
+        pattern = format.names if kind == "repaired" else f"{kind}_{{class}}"
+        classes = format.class_names or map(str, range(len(matrix)))
+        headings = (pattern.replace("{class}", name) for name in classes)
+        own |= zip(headings, map(pa.array, matrix), strict=True)
+    own |= vectors
+    table = pa.table(own)
+    if rows.others is None:
+        return table
     for name in own:
-        if name in columns:
+        if name in rows.others.column_names:
             raise InputError(
                 "the input",
                 f"has a column {name!r}, as the output would",
                 "rename it, or omit the other columns with {option}",
                 option=("passthrough", "False"),
             )
-    fields += [pa.field(name, array.type) for name, array in own.items()]
-    return pa.table([*columns.values(), *own.values()], schema=pa.schema(fields))
+    schema = pa.schema([*rows.others.schema, *table.schema])
+    return pa.table([*rows.others.columns, *table.columns], schema=schema)
 
 
-class TableWriter(ABC):
-    """Writes tables to a file; `encode` may run on several threads, `write` may not."""
-
-    def __init__(self, file: BinaryIO, format: OutputFormat) -> None:
-        self.file, self.format = file, format
+class TableWriter(Writer):
+    """Writes tables to a file."""
 
     def encode(self, rows: OutputRows) -> Any:
         """Return rows as `write` takes them."""
@@ -77,13 +73,6 @@ class TableWriter(ABC):
     @abstractmethod
     def encode_table(self, table: pa.Table) -> Any:
         """Return a table as `write` takes it."""
-
-    @abstractmethod
-    def write(self, encoded: Any) -> None:
-        """Append encoded rows."""
-
-    def close(self) -> None:  # noqa: B027 - text needs nothing
-        """Complete the file."""
 
 
 class _ArrowWriter(TableWriter):
@@ -95,12 +84,9 @@ class _ArrowWriter(TableWriter):
         """Return a table of one chunk; JSON values become text."""
         for at, field in enumerate(table.schema):
             if field.metadata == JSON and field.type == pa.string():
-                plain = decode_json(combined(table.column(at)))
+                plain = plain_text(combined(table.column(at)), field)
                 table = table.set_column(at, pa.field(field.name, pa.string()), plain)
-        return self._prepared(table).combine_chunks()
-
-    def _prepared(self, table: pa.Table) -> pa.Table:
-        return table
+        return table.combine_chunks()
 
     @abstractmethod
     def _open(self, schema: pa.Schema) -> Any:
@@ -119,24 +105,39 @@ class _ArrowWriter(TableWriter):
 
 
 class ParquetWriter(_ArrowWriter):
-    """Parquet, without dictionaries and statistics for probabilities."""
+    """Parquet, without dictionaries for floating numbers and statistics for probabilities."""
 
     def _open(self, schema: pa.Schema) -> Any:
-        own = {name for kind in ("repaired", "direct") for name in self.format.headings(kind)}
-        plain = [field for field in schema if field.name not in own]
-        flat = [field for field in plain if not pa.types.is_nested(field.type)]
-        return pyarrow.parquet.ParquetWriter(
-            self.file,
-            schema,
-            data_page_size=_PAGE_BYTES,
-            # Floating numbers and row numbers hardly repeat.
-            use_dictionary=[
-                field.name
-                for field in flat
-                if not pa.types.is_floating(field.type) and field.name not in ("prediction", "row")
-            ],
-            write_statistics=[field.name for field in flat],
-        )
+        flat = [field for field in schema if not pa.types.is_nested(field.type)]
+        floats = {field.name for field in flat if pa.types.is_floating(field.type)}
+        names = [field.name for field in flat]
+        own = names[names.index("prediction") :] if "prediction" in names else []
+        try:
+            return pyarrow.parquet.ParquetWriter(
+                self.file,
+                schema,
+                data_page_size=_PAGE_BYTES,
+                # Floating numbers and row numbers hardly repeat.
+                use_dictionary=[x for x in names if x not in {*floats, "prediction", "row"}],
+                write_statistics=[x for x in names if x not in floats.intersection(own)],
+            )
+        except (pa.ArrowException, OSError):
+            for field in filter(_is_not_for_parquet, schema):
+                raise InputError(
+                    f"the column {field.name!r}",
+                    f"contains values of type {field.type}, which Parquet cannot store",
+                    "write Feather, or omit the other columns with {option}",
+                    option=("passthrough", "False"),
+                ) from None
+            raise
+
+
+def _is_not_for_parquet(field: pa.Field) -> bool:
+    try:
+        pyarrow.parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+    except (pa.ArrowException, OSError):
+        return True
+    return False
 
 
 class FeatherWriter(_ArrowWriter):
@@ -146,12 +147,13 @@ class FeatherWriter(_ArrowWriter):
     block of rows knows.
     """
 
-    def _prepared(self, table: pa.Table) -> pa.Table:
-        for at, field in enumerate(table.schema):
-            if pa.types.is_dictionary(field.type):
-                plain = table.column(at).cast(field.type.value_type)
-                table = table.set_column(at, field.with_type(field.type.value_type), plain)
-        return table
+    def encode_table(self, table: pa.Table) -> pa.Table:
+        """Return a table of one chunk, without categories."""
+        plain = [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+            for field in table.schema
+        ]
+        return super().encode_table(table.cast(pa.schema(plain, table.schema.metadata)))
 
     def _open(self, schema: pa.Schema) -> Any:
         return pa.ipc.new_file(self.file, schema)
@@ -311,7 +313,7 @@ def write_table(
                     "write a Parquet, Feather or CSV file",
                 )
     with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
-        writer = WRITERS[suffix](file, OutputFormat(classes=0))
+        writer = WRITERS[suffix](file, OutputFormat())
         writer.write(writer.encode_table(table))
         writer.close()
 
@@ -333,7 +335,15 @@ def plain_text(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column as text: numbers that read back as the same, times as ISO 8601."""
     types, kind = pa.types, column.type
     if field.metadata == JSON and kind == pa.string():
-        return decode_json(column)
+        try:
+            return decode_json(column)
+        except UnicodeEncodeError:
+            raise InputError(
+                f"the column {field.name!r}",
+                "contains half a character, such as \\ud800",
+                "write JSONL, which keeps it as it is, or omit the other columns with {option}",
+                option=("passthrough", "False"),
+            ) from None
     if types.is_dictionary(kind):
         values = plain_text(column.dictionary, field.with_metadata({}))
         return values.take(column.indices)
@@ -363,6 +373,8 @@ def json_text(column: pa.Array, field: pa.Field) -> pa.Array:
         return column
     if types.is_floating(kind):
         wide = column.cast(pa.float32()) if types.is_float16(kind) else column
+        if pc.any(pc.is_inf(wide)).as_py():
+            raise _no_text_error(field.name, "infinite values, for which JSON has no word")
         finite = pc.if_else(pc.is_finite(wide), wide, pa.scalar(None, wide.type))
         return pc.fill_null(plain_text(finite, field), "null")
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_nested(kind):
@@ -399,7 +411,9 @@ def _json_value(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isinf(value):
+            raise _no_text_error(name, "infinite values, for which JSON has no word")
+        return None if math.isnan(value) else value
     if isinstance(value, dict):
         return {str(key): _json_value(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -8,6 +8,8 @@ import io
 import json
 import os
 import re
+import zipfile
+import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cordcal._errors import InputError
-from cordcal.files.disk import parts_of, read_whole, read_zip
+from cordcal.files.disk import InputFile, check_size, parts_of, read_whole, reading
 from cordcal.llm.layouts import Json, find_field, find_id, is_harness_sample, request_failed
 
 ID_FIELDS = ("custom_id", "doc_id", "question_id", "id")
@@ -26,6 +28,10 @@ GROUP_FIELDS = ("group", "subject", "task")
 _MAX_LISTED = 3
 # samples_mmlu_law_2026-01-31T10-20-30.123456.jsonl, as lm-evaluation-harness names them.
 _SAMPLES = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.:-]+)?")
+
+
+# The number of Zstandard in zip archives, which Python's own module reads from 3.14 on.
+_ZIP_ZSTD = 93
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,30 @@ def read_log(path: str) -> tuple[JsonLines, str | None] | None:
         if row not in lines
     }
     return JsonLines(path, lines, errors), task if isinstance(task, str) else None
+
+
+def read_zip(path: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Return the members of a zip archive, also those that Zstandard compressed."""
+    file = InputFile.from_path(path)
+    members: dict[str, bytes] = {}
+    opened = reading(file.name, "an archive", "copy it again")
+    with opened, file.open() as stream, zipfile.ZipFile(stream) as archive:
+        check_size(file.name, sum(member.file_size for member in archive.infolist()))
+        for member in archive.infolist():
+            if member.compress_type != _ZIP_ZSTD:
+                members[member.filename] = archive.read(member)
+                continue
+            import pyarrow as pa
+
+            stream.seek(member.header_offset + 26)
+            skipped = sum(int.from_bytes(stream.read(2), "little") for _ in range(2))
+            stream.seek(skipped, os.SEEK_CUR)
+            packed = pa.BufferReader(stream.read(member.compress_size))
+            data = pa.CompressedInputStream(packed, "zstd").read(member.file_size)
+            if zlib.crc32(data) != member.CRC:
+                raise zipfile.BadZipFile(f"{member.filename} is damaged")
+            members[member.filename] = data
+    return members
 
 
 def _parse_json(data: bytes) -> Any:

@@ -78,6 +78,7 @@ def _part(file: ArrayFile, name: str, part: str) -> Scores:
         path=file.path,
         key=key,
         values=probabilities,
+        numbers=np.arange(len(probabilities)),
         kind="probabilities",
         labels=as_indices(labels, probabilities.shape, None, place),
     )
