@@ -41,6 +41,11 @@ def write_study(
         Whether to write the numbers behind the tables.
     """
     top = Path(folder)
+    latex_tables = [
+        f"% {chapter.title}\n{latex(table)}"
+        for chapter in result.chapters
+        for table in chapter.tables
+    ]
     for chapter in result.chapters:
         place = top / chapter.key
         place.mkdir(parents=True, exist_ok=True)
@@ -50,7 +55,6 @@ def write_study(
         if chapter.tables:
             sections = (f"## {table.name}\n\n{markdown(table)}\n" for table in chapter.tables)
             write_text(place / "tables.md", "\n".join((f"# {chapter.title}\n", *sections)))
-            write_text(place / "tables.tex", "\n".join(latex(table) for table in chapter.tables))
         for name, content in chapter.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(place / name, content)
@@ -60,6 +64,7 @@ def write_study(
             for suffix, save in (("png", save_png), ("pdf", save_pdf)):
                 with replacing(place / f"{figure.name}.{suffix}") as temporary:
                     save(figure, temporary)
+    write_text(top / "tables.tex", "\n".join(latex_tables))
     write_text(top / "study.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     index = top / "index.html"
     write_text(index, _page(result, figures))
