@@ -24,7 +24,14 @@ import pyarrow.csv
 import pyarrow.parquet
 
 OWN = Path(__file__).resolve().parents[1] / "src"
-RUN = "import sys; from cordcal.cli import main; sys.exit(main(sys.argv[1:]))"
+# A child's ru_maxrss begins at its parent's peak; the kernel's own mark of the process does not.
+RUN = """
+import atexit, sys
+status = "/proc/self/status"
+atexit.register(lambda: sys.stderr.write(open(status).read().split("VmHWM:")[1].split()[0]))
+from cordcal.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 ROWS_PER_GROUP = 8192
 
 
@@ -32,11 +39,13 @@ def cpu(source: Path, *arguments: object) -> tuple[float, float]:
     """Return the CPU seconds and the peak megabytes of a command."""
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, *map(str, arguments), "--quiet"]
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    child = subprocess.Popen(command, env=environment, **pipes)
+    printed = child.stderr.read().decode()
     _, status, usage = os.wait4(child.pid, 0)
     if status:
-        raise SystemExit(f"{' '.join(command)} ended with status {status}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        raise SystemExit(f"{' '.join(map(str, arguments))}: {printed}")
+    return usage.ru_utime + usage.ru_stime, float(printed.split()[-1]) / 1024
 
 
 def scores(rows: int, classes: int) -> pa.Table:
