@@ -122,15 +122,10 @@ def make_model(path: Path, classes: int) -> None:
 def predictions_kept(scores: Path, output: Path) -> bool:
     """Whether every row of the output has its largest entry where the scores have it."""
     tops = []
-    for path, key in ((scores, "logits"), (output, "repaired")):
-        # Row groups differ; what is read at a time does not.
-        batches = pq.ParquetFile(path).iter_batches(GROUP, columns=[key])
-        tops.append(np.concatenate([_argmax(batch.column(0)) for batch in batches]))
+    for path, role in ((scores, "scores"), (output, "repaired")):
+        file = cordcal.files.open_scores(path, role=role)
+        tops.append(np.concatenate([batch.values.argmax(axis=1) for batch in file]))
     return np.array_equal(*tops)
-
-
-def _argmax(lists: pa.FixedSizeListArray) -> np.ndarray:
-    return np.asarray(lists.flatten()).reshape(len(lists), -1).argmax(axis=1)
 
 
 def measure(folder: Path, rows: int, classes: int, *, check: bool = False) -> tuple[Run, Run]:
