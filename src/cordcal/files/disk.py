@@ -153,9 +153,9 @@ def reading(
     """Turn what a library raises for a damaged or foreign file into an `InputError`."""
     try:
         yield
-    except InputError:
+    except (InputError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # the libraries have dozens of their own for damaged bytes
         reason = f"cannot be read as {format} ({first_line(error)})"
         raise InputError(where, reason, hint) from error
 
