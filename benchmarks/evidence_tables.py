@@ -569,8 +569,8 @@ def files(study: dict[str, Any]) -> str:
             if name is not None:
                 file = by_name[name]
                 lines.append((
-                    entry["name"], f"`{name}`", file["rows"], file["published"],
-                    file.get("commit", "–"), file["licence"], f"`{file['sha256']}`",
+                    entry["name"], name, file["rows"], file["published"],
+                    file.get("commit", "–"), file["licence"], file["sha256"],
                 ))  # fmt: skip
     heading = ("Set", "File", "rows", "published at", "commit", "licence", "SHA-256")
     return table(heading, lines)
