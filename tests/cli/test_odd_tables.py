@@ -184,3 +184,21 @@ def test_half_a_character(call, model: Path) -> None:
         assert "the column 'v' contains half a character" in errors
     assert call("apply", "m.safetensors", "h.jsonl", "-o", "o.jsonl")[0] == 0
     assert (model / "o.jsonl").read_text().startswith('{"v": "\\ud800", ')
+
+
+def test_a_link_to_another_part_is_refused(call, model: Path) -> None:
+    (model / "p").mkdir()
+    (model / "p" / "a.csv").write_text("ant,bee,cat\n0.1,0.2,0.7\n")
+    (model / "p" / "b.csv").symlink_to("a.csv")
+    code, _, errors = call("apply", "m.safetensors", "p", "-o", "o.csv")
+    assert code == 2
+    assert "p/b.csv is a link to another file" in errors.replace(":", "")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "npz", "csv"])
+def test_a_file_of_no_bytes(call, model: Path, suffix: str) -> None:
+    (model / f"x.{suffix}").touch()
+    code, _, errors = call("apply", "m.safetensors", f"x.{suffix}", "-o", "o.csv")
+    assert (code, f"x.{suffix} is empty" in errors) == (
+        (0, False) if suffix == "csv" else (2, True)
+    )

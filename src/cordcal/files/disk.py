@@ -125,11 +125,15 @@ def check_size(name: str, size: int) -> None:
     if size > max_bytes:
         raise InputError(
             name,
-            f"takes {size / 1e9:,.1f} GB of memory to be read, more than the limit of "
-            f"{max_bytes / 1e9:,.1f} GB",
+            f"takes {_in_words(size)} of memory to be read, more than the limit of "
+            f"{_in_words(max_bytes)}",
             f"store it as npy or Parquet, which are read in pieces, or set the environment "
             f"variable {LIMIT} to more bytes",
         )
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
 def limit() -> int:
@@ -251,6 +255,11 @@ def parts_of(path: str) -> list[str] | None:
             hint = "move its files here, or name all parts with a pattern"
             raise InputError(os.fspath(file), reason, hint)
     files = [file for file in candidates if file.is_file()]
+    places = Counter(map(os.path.realpath, files))
+    for file in filter(Path.is_symlink, files):
+        if places[os.path.realpath(file)] > 1:
+            reason = "is a link to another file of the same input"
+            raise InputError(os.fspath(file), reason, "remove it, so that rows count once")
     if not files:
         raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
     suffixes = sorted({file.suffix.lower() or "none" for file in files})

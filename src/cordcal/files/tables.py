@@ -37,6 +37,8 @@ from cordcal.files.values import (
     parse_lists,
 )
 
+# Formats whose files have bytes even without rows.
+_NEVER_EMPTY = (".parquet", ".feather", ".arrow", ".npz", ".npy", ".h5", ".hdf5", ".pt", ".pth")
 # How Spark writes a partition value that is null.
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -238,6 +240,10 @@ def open_file(file: InputFile, options: TextOptions) -> TableFile:
     from cordcal.files.text import CsvFile, JsonlFile, TextSource
 
     head = file.head(64)
+    suffix = Path(file.name).suffix.lower()
+    if not head and suffix in _NEVER_EMPTY:
+        hint = "write it again: this is what an interrupted program leaves"
+        raise InputError(file.name, f"is empty, which no {suffix} file is", hint)
     if head.startswith(b"PAR1"):
         return ParquetFile(file)
     if head.startswith(b"ARROW1"):
