@@ -150,7 +150,7 @@ class ArraySlice:
 
 def open_arrays(file: InputFile) -> ArrayFile | None:
     """Open a file of arrays, recognised by its first bytes; None for other files."""
-    head = file.head(64)
+    head = file.head
     if head.startswith(_NPY):
         return NpyFile(file)
     if head.startswith(HDF5):

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -99,10 +100,11 @@ class InputFile:
         """Open the file for reading."""
         return open_regular(self.name) if self.data is None else io.BytesIO(self.data)
 
-    def head(self, size: int) -> bytes:
-        """Return the first bytes."""
+    @cached_property
+    def head(self) -> bytes:
+        """The first 64 bytes, by which formats are recognised."""
         with self.open() as file:
-            return file.read(size)
+            return file.read(64)
 
     def read(self) -> bytes:
         """Return all bytes, up to the limit."""

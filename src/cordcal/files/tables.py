@@ -239,7 +239,7 @@ def open_file(file: InputFile, options: TextOptions) -> TableFile:
     from cordcal.files.arrow import FeatherFile, ParquetFile
     from cordcal.files.text import CsvFile, JsonlFile, TextSource
 
-    head = file.head(64)
+    head = file.head
     suffix = Path(file.name).suffix.lower()
     if not head and suffix in _NEVER_EMPTY:
         hint = "write it again: this is what an interrupted program leaves"

@@ -91,7 +91,7 @@ class TextSource:
     @contextmanager
     def _opened(self) -> Iterator[Callable[[int], bytes]]:
         """Open the text; yield a function that reads the next bytes of it."""
-        head = self._file.head(4)
+        head = self._file.head
         kinds = (kind for magic, kind in _COMPRESSED.items() if head.startswith(magic))
         compression = next(kinds, None)
         decoder = self._encoding and codecs.getincrementaldecoder(self._encoding)()
