@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pyarrow import feather
 
@@ -65,8 +66,10 @@ def test_classes_with_a_prefix_and_without(call, model: Path) -> None:
     (model / "new.csv").write_text("p_ant,p_bee,p_cat,ant,bee,cat\n0.1,0.2,0.7,0.3,0.3,0.4\n")
     code, _, errors = call("apply", "m.safetensors", "new.csv", "-o", "o.csv")
     assert code == 2
-    assert "--columns 'p_*'" in errors
-    assert call("apply", "m.safetensors", "new.csv", "--columns", "p_*", "-o", "o.csv")[0] == 0
+    assert "choose with --columns ant,bee,cat, or 'p_*' instead" in errors
+    for at, columns in enumerate(["p_*", "ant,bee,cat"]):
+        chosen = ("--columns", columns, "--keep", "none", "-o", f"o{at}.csv")
+        assert call("apply", "m.safetensors", "new.csv", *chosen)[0] == 0
 
 
 @pytest.mark.parametrize("lines", ["{}\n", "{}\n{}\n"])
@@ -202,3 +205,87 @@ def test_a_file_of_no_bytes(call, model: Path, suffix: str) -> None:
     assert (code, f"x.{suffix} is empty" in errors) == (
         (0, False) if suffix == "csv" else (2, True)
     )
+
+
+def pair(folder: Path, first: dict, second: dict) -> tuple[str, ...]:
+    """Write two files of the same six rows, with more columns; return the options of a pair."""
+    rng = np.random.default_rng(0)
+    for name, more in {"o.parquet": first, "d.parquet": second}.items():
+        p = rng.dirichlet(np.ones(3), 6)
+        table = pa.table({**more, **{f"p_{at}": p[:, at] for at in range(3)}})
+        pyarrow.parquet.write_table(table, folder / name)
+    return ("--original", "o.parquet", "--direct", "d.parquet")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"input_ids": [[1, 2]] * 6}, {"input_ids": [[1, 2]] * 6}),
+        ({"model_id": ["a"] * 6}, {"model_id": ["b"] * 6}),
+        ({"id": [0.0, 1, 2, 3, 4, None]}, {"id": [0, 1, 2, 3, 4, None]}),
+        ({"id": list("012345")}, {"id": [f"{at}.0" for at in range(6)]}),
+        ({"id": list(range(6))}, {"row_id": list(range(6, 12))}),
+    ],
+    ids=["lists", "one word for all", "floats", "decimals", "other names"],
+)
+def test_pairs_whose_identifiers_do_not_differ(call, tmp_path, first, second) -> None:
+    code, _, errors = call("audit", *pair(tmp_path, first, second))
+    assert code == 0, errors
+
+
+def test_confidence_before_the_prediction(call, model: Path) -> None:
+    head = "id,ant,bee,cat,confidence,prediction"
+    (model / "s.csv").write_text(f"{head}\n7,0.1,0.2,0.7,0.7,2\n")
+    applied = ("apply", "m.safetensors", "s.csv", "--keep", "none", "-o", "o.csv")
+    assert call(*applied)[0] == 0
+
+
+def test_classes_are_named_among_others_with_their_prefix(call, model: Path) -> None:
+    (model / "s.csv").write_text("p_ant,p_bee,p_cat,p_max\n0.1,0.2,0.7,0.7\n")
+    applied = ("apply", "m.safetensors", "s.csv", "--keep", "none", "-o", "o.csv")
+    code, _, errors = call(*applied)
+    assert (code, "'max'" in errors) == (2, True)
+    assert call(*applied, "--columns", "p_ant,p_bee,p_cat")[0] == 0
+
+
+def test_a_line_end_too_many(call, model: Path) -> None:
+    (model / "s.csv").write_bytes(b"ant,bee,cat\r\n0.1,0.2,0.7\r\n0.1,0.2,0.7\r\r\n")
+    assert call("apply", "m.safetensors", "s.csv", "-o", "o.csv")[0] == 0
+    assert len((model / "o.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_list_that_is_not_json(call, model: Path, row: int) -> None:
+    lines = ['{"logits": [0.1, 0.2, 0.7]}', '{"logits": [0.1, 0.2, 0.7]}', '{"logits": [1,,2]}']
+    (model / "s.jsonl").write_text("\n".join(lines[row + 1 :] + lines[: row + 1]) + "\n")
+    code, _, errors = call("apply", "m.safetensors", "s.jsonl", "-o", "o.csv")
+    assert code == 2
+    assert f"row {1 - row}" in errors
+
+
+def test_bytes_that_are_not_of_the_encoding(call, model: Path) -> None:
+    (model / "s.csv").write_text("ant,bee,cat\n0.1,0.2,0.7\n")
+    code, _, errors = call("apply", "m.safetensors", "s.csv", "--encoding", "utf-16", "-o", "o.csv")
+    assert code == 2
+    assert "s.csv" in errors
+
+
+def test_labels_that_are_numbers_and_words(call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(60, 3)).round(4)
+    words = np.array(["1", "2", "cat"])[(scores + rng.normal(size=(60, 3))).argmax(axis=1)]
+    rows = [f"{a},{b},{c},{word}" for (a, b, c), word in zip(scores, words, strict=True)]
+    (tmp_path / "s.csv").write_text("\n".join(["1,2,cat,label", *rows]) + "\n")
+    code, printed, errors = call("fit", "s.csv", *TS, "-o", "m.safetensors")
+    assert code == 0, errors
+    assert "60 rows × 3 classes" in printed
+
+
+def test_outputs_that_the_next_run_would_not_read(call, model: Path) -> None:
+    (model / "p").mkdir()
+    (model / "p" / "a.csv").write_text("ant,bee,cat\n0.1,0.2,0.7\n")
+    (model / "link").symlink_to("p")
+    applied = ("apply", "m.safetensors", "p/*.csv", "-o")
+    assert call(*applied, "p/_x.csv")[0] == 0
+    assert call("apply", "m.safetensors", "link/*.csv", "-o", "p/x.csv")[0] == 2
+    assert call("apply", "m.safetensors", "p/*", "-o", "p/out")[0] == 0

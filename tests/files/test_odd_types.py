@@ -232,7 +232,8 @@ def test_a_dangling_link_among_parts_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("a.npy", "b.npy"):
         np.save(folder / name, LOGITS)
-    (folder / "c.npy").symlink_to(folder / "b.npy")
+    (tmp_path / "elsewhere.bin").write_bytes((folder / "b.npy").read_bytes())
+    (folder / "c.npy").symlink_to(tmp_path / "elsewhere.bin")
     assert read_scores(folder).values.shape == (60, 3)
     (folder / "d.npy").symlink_to(folder / "gone.npy")
     (folder / "_mark").symlink_to(folder / "gone.npy")  # not a part

@@ -147,10 +147,15 @@ def _check_not_among_parts(output: _NamedPath, source: _NamedPath) -> None:
                 hint,
             )
         return
-    pattern = Path(os.path.abspath(source.path)).parts
-    target = Path(os.path.abspath(output.path))
-    # The output, or a part in it if it is a folder.
-    if any(_fits(path.parts, pattern) for path in (target, target / Path(source.parts[0]).name)):
+    from cordcal.files.disk import root_of
+
+    root = Path(root_of(source.path))
+    pattern = Path(source.path).relative_to(root) if root.parts else Path(source.path)
+    folder, target = Path(os.path.realpath(root)), Path(os.path.realpath(output.path))
+    if not target.suffix:  # a folder of parts
+        target /= Path(source.parts[0]).name
+    names = target.relative_to(folder).parts if target.is_relative_to(folder) else (".",)
+    if _fits(names, pattern.parts) and not any(name.startswith((".", "_")) for name in names):
         raise InputError(
             output.option,
             f"is {output.path}, which {source.path} would match in the next run ({source.option})",

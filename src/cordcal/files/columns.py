@@ -133,7 +133,8 @@ class ColumnSpec:
     groups : str or None
         The key or column of each row's group, read in the same way.
     ids : str or None
-        The identifiers of the rows, which another file of the same rows has, too.
+        The first column of identifiers that another file of the same rows has, too: they are
+        compared.
     others : tuple of (str, str)
         Options and the columns that they name, which are not scores.
     """
@@ -288,7 +289,7 @@ def choose_columns(
     """
     listed = listed or list_names(list(types))
     if spec.columns is not None:
-        return _named_columns(types, spec.columns, where, listed)
+        return _named_columns(types, spec, where, listed)
     own = _output_columns(types, "direct" if role == "direct" else OUTPUT)
     if own is not None and role not in ("scores", "original"):
         return own
@@ -307,9 +308,10 @@ def choose_columns(
 
 
 def _named_columns(
-    types: Mapping[str, ColumnType], patterns: Sequence[str], where: str, listed: str
+    types: Mapping[str, ColumnType], spec: ColumnSpec, where: str, listed: str
 ) -> ScoreColumns | InputError:
     """Return the columns that the caller names, or the one that holds whole rows."""
+    patterns = spec.columns or ()
     whole = ",".join(patterns)  # a key may contain a comma
     if types.get(whole) in _LISTS:
         return ScoreColumns(whole, (whole,))
@@ -335,6 +337,10 @@ def _named_columns(
                 "name one column per class with {option}",
                 option=("columns", "a,b,…"),
             )
+    # p_cat and p_dog are the classes cat and dog of a model.
+    known = _patterns_of(list(classes), spec.classes) if spec.classes else []
+    if len(known) == 1 and len(classes) == len(spec.classes or ()):
+        classes = matching(known, list(classes))
     return _scores(classes)
 
 
@@ -361,11 +367,12 @@ def _by_name(
     missing = [name for name in spec.classes if name not in headings]
     patterns = _patterns_of(headings, spec.classes)
     if not missing and patterns and not are_default_names(spec.classes):
+        bare = ",".join(spec.classes) if len(spec.classes) <= 12 else "a,b,…"
         return InputError(
             where,
             f"has the classes of {spec.classes_in} as {patterns[0]} and by their bare names",
-            "choose with {option}",
-            option=("columns", patterns[0]),
+            f"choose with {{option}}, or '{patterns[0]}' instead",
+            option=("columns", bare),
         )
     if not missing:
         names = set(spec.classes)
@@ -538,7 +545,8 @@ def _columns_of_apply(headings: Sequence[str]) -> list[str]:
         return []
     start, end = headings.index("prediction"), headings.index("confidence")
     between = headings[start + 1 : end]
-    return list(headings[start:]) if between in ([], ["prediction_name"]) else []
+    is_own = start < end and between in ([], ["prediction_name"])
+    return list(headings[start:]) if is_own else []
 
 
 def _output_columns(types: Mapping[str, ColumnType], kind: str) -> ScoreColumns | None:

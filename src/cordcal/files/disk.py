@@ -7,6 +7,7 @@ disk.  It gets the permissions of the file that it replaces.
 
 from __future__ import annotations
 
+import errno
 import glob
 import io
 import math
@@ -152,6 +153,10 @@ def first_line(error: BaseException) -> str:
     return text.split("\n", 1)[0].split(". Please")[0][:200].rstrip(".")
 
 
+# What the system refuses says nothing about the bytes of a file.
+_NOT_DAMAGED = (errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.EPERM)
+
+
 @contextmanager
 def reading(
     where: str, format: str, hint: str = "it may be truncated: write it again"
@@ -162,6 +167,8 @@ def reading(
     except (InputError, MemoryError):
         raise
     except Exception as error:  # the libraries have dozens of their own for damaged bytes
+        if isinstance(error, OSError) and error.errno in _NOT_DAMAGED:
+            raise
         reason = f"cannot be read as {format} ({first_line(error)})"
         raise InputError(where, reason, hint) from error
 
@@ -229,7 +236,7 @@ def parts_of(path: str) -> list[str] | None:
     """Return the files of a folder or of a pattern, in order; None if the path is one file.
 
     Files and folders whose names begin with ``.`` or ``_``, such as ``_SUCCESS`` and
-    ``_temporary``, are ignored unless the pattern itself names them.
+    ``_temporary``, are ignored, unless they are in a folder that the pattern itself names.
 
     Examples
     --------

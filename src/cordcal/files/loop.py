@@ -20,6 +20,7 @@ from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Kind, NumPyArray
 from cordcal._validation.labels import NO_LABEL
 from cordcal._validation.scores import DROP, original_probabilities
+from cordcal.files.columns import is_number
 from cordcal.files.context import as_texts
 from cordcal.files.scores import Batch, ScoreFile, Scores
 
@@ -106,11 +107,11 @@ def _check_ids(files: Sequence[ScoreFile], rows: Rows) -> None:
     name = files[0].ids
     if name is None or len(files) == 1:
         return
-    first, second = (batch.context[name] for batch in rows)
-    if np.array_equal(first, second):
+    first, second = (as_texts(batch.context[name]) for batch in rows)
+    if first == second or len(set(first)) < min(len(first), 2):  # one word for all is no identifier
         return
-    for at, (one, other) in enumerate(zip(as_texts(first), as_texts(second), strict=True)):
-        if one != other:
+    for at, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one != other and not _are_same_number(one, other):
             place, row = files[1].place(int(rows[1].numbers[at]))
             raise InputError(
                 place,
@@ -119,6 +120,13 @@ def _check_ids(files: Sequence[ScoreFile], rows: Rows) -> None:
                 rows=[row],
                 detail=f"has {other!r} in the column {name!r}, unlike {one!r} in {files[0].path}",
             )
+
+
+def _are_same_number(one: str | None, other: str | None) -> bool:
+    """Whether 7.0, as libraries write integers next to a missing one, stands for 7."""
+    if one is None or other is None:
+        return False
+    return is_number(one) and is_number(other) and float(one) == float(other)
 
 
 def original_and_prediction(

@@ -320,7 +320,8 @@ def open_pair(
         name for layout in layouts if isinstance(layout, ScoreColumns) for name in layout.columns
     }
     shared = (name for name in sources[0].names if name in sources[1].names and name not in chosen)
-    ids = next(filter(is_identifier, shared), None)
+    candidates = filter(is_identifier, shared)
+    ids = next((x for x in candidates if all(source.may_identify(x) for source in sources)), None)
     specs = [replace(spec, ids=ids) for spec in specs]
 
     def opened(at: int) -> ScoreFile:

@@ -51,6 +51,8 @@ class ColumnFile(ABC):
 
     path: str
     format: str
+    identifiers: Sequence[ColumnType] = ()
+    """The types of columns that may identify rows."""
 
     @property
     @abstractmethod
@@ -198,7 +200,7 @@ class Source:
             labels = parse_labels(read_vector(spec.labels, spec.labels_column, text=spec.text))
         else:
             name = self.label_column("", spec)
-            if name is None or self.types.get(name) != "text":
+            if name is None or (self.has_type(name) and self.types.get(name) != "text"):
                 return set()
             labels = parse_labels(self.column(name))
         words = set() if labels.dtype.kind in "iufb" else set(labels.tolist())
@@ -253,6 +255,11 @@ class Source:
             f"has no key or column called {name!r} for the {what}",
             f"it has {self.files[0].listed()}",
         )
+
+    def may_identify(self, name: str) -> bool:
+        """Whether every file has a word or a whole number of this name in each row."""
+        filled = [file for file in self.files if file.names]
+        return all(name in file.names and file.types[name] in file.identifiers for file in filled)
 
     def column(self, name: str) -> NumPyArray:
         """Return a column of all rows: of text, what is written there."""

@@ -59,6 +59,7 @@ class TableFile(ColumnFile):
     schema: pa.Schema
     rows: int | None = None
     decimal = "."
+    identifiers: Sequence[ColumnType] = ("text", "integer")
 
     @abstractmethod
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

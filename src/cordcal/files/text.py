@@ -30,7 +30,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import NumPyDType
 from cordcal._validation.names import are_default_names
 from cordcal.files.columns import MISSING, ColumnType, TextOptions, is_number, is_other_column
-from cordcal.files.disk import InputFile, check_size, reading
+from cordcal.files.disk import InputFile, check_size, first_line, reading
 from cordcal.files.tables import TableFile, check_names
 from cordcal.files.values import JSON, parse_lists
 
@@ -103,6 +103,13 @@ class TextSource:
                 return decoder.decode(data, final=not data).encode() if decoder else data
             except UnicodeDecodeError as error:
                 raise self._encoding_error(error, str(self._encoding)) from None
+            except UnicodeError as error:  # no mark of the byte order, half a character
+                raise InputError(
+                    self.name,
+                    f"is not {self._encoding} text ({first_line(error)})",
+                    "pass its encoding, as in {option}",
+                    option=("encoding", "utf-16-le"),
+                ) from None
 
         with self._file.open() as file:
             stream: Any = file
@@ -161,6 +168,10 @@ class TextFile(TableFile):
     """
 
     sample: pa.Table
+    identifiers: Sequence[ColumnType] = (
+        "text",
+        "float",
+    )  # whole numbers in text have no type of their own
 
     def __init__(self, file: InputFile, options: TextOptions) -> None:
         self.path, self.decimal = file.name, options.decimal
@@ -198,6 +209,7 @@ class TextFile(TableFile):
 
 # A quoted cell, or one that is never closed.
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+("?)')
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_LINE = rb"(?:\A|(?<=\n)|(?<=\r)(?!\n))(?=[\r\n])"
 _QUOTED_OR_BLANK = re.compile(_QUOTED.pattern + b"|" + _BLANK_LINE)
 # Without any of these there is no blank line; finding them is faster than the pattern.
@@ -302,7 +314,8 @@ class CsvFile(TextFile):
                 stop, end = end, data.rfind(newline, 0, end - 1) + 1
                 is_within ^= data.count(b'"', end, stop) % 2
         end = len(data[:end].rstrip(b"\r\n"))
-        return end if is_last or not end else data.index(newline, end) + 1
+        ending = _LINE_END.match(data, end)
+        return end if is_last or not end or ending is None else ending.end()
 
     def _check_joined_rows(self, block: bytes, line: int) -> None:
         """Refuse a quoted cell that hides rows: two quotes that belong to different cells."""

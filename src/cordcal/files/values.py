@@ -78,9 +78,14 @@ def parse_lists(column: pa.Array) -> list[Any]:
 
 
 def parse_json(column: pa.Array) -> list[Any]:
-    """Return JSON text as values; every number is a float."""
-    texts = (text or "null" for text in column.to_pylist())
-    values: list[Any] = json.loads(f"[{','.join(texts)}]", parse_int=float)
+    """Return JSON text as values, and as it is what is not JSON; every number is a float."""
+    texts = [text or "null" for text in column.to_pylist()]
+    try:
+        values: list[Any] = json.loads(f"[{','.join(texts)}]", parse_int=float)
+    except ValueError:
+        return (
+            texts if len(texts) < 2 else [x for text in texts for x in parse_json(pa.array([text]))]
+        )
     return values
 
 
