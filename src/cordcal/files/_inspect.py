@@ -149,7 +149,11 @@ def _describe_data(source: Source) -> dict[str, Any]:
 
 
 def _vector_entry(name: str, rows: int | None, dtype: NumPyDType) -> dict[str, Any]:
-    return {"name": name, "shape": f"{rows:,} entries", "dtype": _dtype_name(dtype)}
+    return {"name": name, "shape": _entries(rows), "dtype": _dtype_name(dtype)}
+
+
+def _entries(count: int | None) -> str:
+    return f"{count:,} entr{'y' if count == 1 else 'ies'}"
 
 
 def _dtype_name(dtype: NumPyDType) -> str:
@@ -242,8 +246,10 @@ class _Matrix:
 
     def entry(self) -> dict[str, Any]:
         """Return name, shape, dtype and kind."""
-        rows, *width = (f"{size:,}" for size in self.shape)
-        shape = f"{rows} rows × {width[0]} classes" if width else f"{rows} entries"
+        rows, *width = self.shape
+        shape = _entries(rows)
+        if width:
+            shape = f"{rows:,} row{'' if rows == 1 else 's'} × {width[0]:,} classes"
         entry = {"name": self.name, "shape": shape}
         if self._dtype is not None:
             entry["dtype"] = _dtype_name(self._dtype)
