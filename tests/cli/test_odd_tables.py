@@ -14,6 +14,9 @@ import pyarrow.parquet
 import pytest
 from pyarrow import feather
 
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.loop import read_batches
+from cordcal.files.scores import open_pair
 from cordcal.files.writers import write_table
 
 TS = ("--calibrator", "ts")
@@ -289,3 +292,11 @@ def test_outputs_that_the_next_run_would_not_read(call, model: Path) -> None:
     assert call(*applied, "p/_x.csv")[0] == 0
     assert call("apply", "m.safetensors", "link/*.csv", "-o", "p/x.csv")[0] == 2
     assert call("apply", "m.safetensors", "p/*", "-o", "p/out")[0] == 0
+
+
+def test_a_last_batch_of_one_row_whose_word_identifies_nothing(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair(tmp_path, {"model_id": ["a"] * 6}, {"model_id": ["b"] * 6})
+    files = open_pair(("o.parquet", ColumnSpec()), ("d.parquet", ColumnSpec()))
+    monkeypatch.setattr("cordcal.files.scores.BATCH_BYTES", 5 * 3 * 8)
+    assert [len(rows[0]) for rows in read_batches(files)] == [5, 1]

@@ -348,7 +348,7 @@ LABELLED_OPTIONS = (
 CONTEXT_OPTIONS = ("context_columns", "second_opinion", "id_column")
 """Options for columns next to the scores."""
 ROW_GROUPS = ("none", "prediction")
-"""Values of ``--groups`` that are no column: one threshold, and one per predicted class."""
+"""Values of ``--groups`` that are not columns: one threshold, and one per predicted class."""
 DEFAULT_INPUTS = InputOptions()
 
 

@@ -396,15 +396,15 @@ def _write_rows(
 
 def _no_rows(work: ModelApplication) -> OutputRows:
     """Return the columns of an output without rows: those of a uniform row, cut off."""
-    beside = [] if work.context is None else [*work.context.to_read]
+    names = [] if work.context is None else [*work.context.to_read]
     if work.options.groups is not None:
-        beside.append(work.options.groups)
+        names.append(work.options.groups)
     classes = work.model.n_classes_
     is_logits = len(work.files) == 1 and work.model.score_kind() == "logits"
     batch = Batch(
         values=np.full((1, classes), 0.0 if is_logits else 1.0 / classes),
         numbers=np.arange(1),
-        context=dict.fromkeys(beside, np.array([""])),
+        context=dict.fromkeys(names, np.array([""])),
     )
     rows, _ = work.apply(tuple(batch for _ in work.files))
     return OutputRows(

@@ -253,8 +253,8 @@ def parts_of(path: str) -> list[str] | None:
     is_folder = Path(path).is_dir()
     if not is_folder and not glob.has_magic(path):
         return None
-    found = Path(path).rglob("*") if is_folder else map(Path, glob.glob(path, recursive=True))
-    candidates = [file for file in found if _is_part(file, root_of(path))]
+    paths = Path(path).rglob("*") if is_folder else map(Path, glob.glob(path, recursive=True))
+    candidates = [file for file in paths if _is_part(file, root_of(path))]
     for file in filter(Path.is_symlink, candidates):
         if not file.exists():
             reason = "is a link to a file that does not exist"

@@ -243,8 +243,8 @@ def open_file(file: InputFile, options: TextOptions) -> TableFile:
     head = file.head
     suffix = Path(file.name).suffix.lower()
     if not head and suffix in _NEVER_EMPTY:
-        hint = "write it again: this is what an interrupted program leaves"
-        raise InputError(file.name, f"is empty, which no {suffix} file is", hint)
+        hint = "write it again: an interrupted program leaves such files"
+        raise InputError(file.name, f"is empty, which a {suffix} file never is", hint)
     if head.startswith(b"PAR1"):
         return ParquetFile(file)
     if head.startswith(b"ARROW1"):

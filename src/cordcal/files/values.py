@@ -78,15 +78,20 @@ def parse_lists(column: pa.Array) -> list[Any]:
 
 
 def parse_json(column: pa.Array) -> list[Any]:
-    """Return JSON text as values, and as it is what is not JSON; every number is a float."""
+    """Return JSON text as values; numbers are floats, and text that is not JSON stays text."""
     texts = [text or "null" for text in column.to_pylist()]
     try:
         values: list[Any] = json.loads(f"[{','.join(texts)}]", parse_int=float)
     except ValueError:
-        return (
-            texts if len(texts) < 2 else [x for text in texts for x in parse_json(pa.array([text]))]
-        )
+        values = [_value_or_text(text) for text in texts]
     return values
+
+
+def _value_or_text(text: str) -> Any:
+    try:
+        return json.loads(text, parse_int=float)
+    except ValueError:
+        return text
 
 
 def decode_json(column: pa.Array) -> pa.Array:

@@ -122,7 +122,7 @@ class ParquetWriter(_ArrowWriter):
                 write_statistics=[x for x in names if x not in floats.intersection(own)],
             )
         except (pa.ArrowException, OSError):
-            for field in filter(_is_not_for_parquet, schema):
+            for field in filter(_is_unknown_to_parquet, schema):
                 raise InputError(
                     f"the column {field.name!r}",
                     f"contains values of type {field.type}, which Parquet cannot store",
@@ -132,7 +132,7 @@ class ParquetWriter(_ArrowWriter):
             raise
 
 
-def _is_not_for_parquet(field: pa.Field) -> bool:
+def _is_unknown_to_parquet(field: pa.Field) -> bool:
     try:
         pyarrow.parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
     except (pa.ArrowException, OSError):
